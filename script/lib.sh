@@ -20,7 +20,7 @@ test_packages+=(gdb valgrind) # that our allocator is looked at with
 programs_packages=(bc curl nodejs php-cli valgrind) # script/test-programs
 soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 libmimalloc2.0
-  libtcmalloc-minimal4 perl python3 redis-server redis-tools sqlite3 strace valgrind z3)
+  libtcmalloc-minimal4 nats-server perl python3 redis-server redis-tools sqlite3 strace valgrind z3)
 deb_packages=("${build_packages[@]}" debhelper dpkg-dev git)
 vm_packages=("${test_packages[@]}" busybox-static criu numactl qemu-system-x86) # the kernel is unpacked by script/test-vm
 # script/test-arm64; libraries and kernels of aarch64 are unpacked by it.

@@ -15,7 +15,7 @@ import * as esbuild from 'esbuild'
 const SIZE_MAX = 80 * 1000
 
 /** The same with what is loaded when it is first shown. */
-const SIZE_ALL_MAX = 100 * 1000
+const SIZE_ALL_MAX = 120 * 1000
 
 const here = dirname(fileURLToPath(import.meta.url))
 

@@ -308,7 +308,8 @@ int64_t json_text_copy(const struct json_text *text, char *buffer, size_t size)
     if (!text->escaped) { /* no raw NUL can be in it */
         if (text->len >= size)
             return -ENOBUFS;
-        memcpy(buffer, text->data, text->len);
+        if (text->len > 0) /* else `data` may be NULL */
+            memcpy(buffer, text->data, text->len);
         len = text->len;
     } else {
         char c[4];
@@ -332,7 +333,7 @@ bool json_text_is(const struct json_text *text, const char *word)
 {
     size_t len = strlen(word);
     if (!text->escaped)
-        return text->len == len && memcmp(text->data, word, len) == 0;
+        return text->len == len && (len == 0 || memcmp(text->data, word, len) == 0);
     char c[4];
     for (const char *p = text->data, *end = p + text->len; p < end;) {
         size_t n = text_next(&p, end, c);

@@ -52,9 +52,13 @@ struct percpu_counter {
 
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES, NR_MM_COUNTERS };
 
+struct task_struct;
+
 /* Since Linux 6.2; before, rss_stat is something else. */
 struct mm_struct {
     unsigned long hiwater_rss;
+    unsigned long brk;
+    struct task_struct *owner; /* with CONFIG_MEMCG */
     unsigned long total_vm, data_vm, stack_vm, start_code, end_code;
     struct percpu_counter rss_stat[NR_MM_COUNTERS];
 };

@@ -1,81 +1,26 @@
 /*
- * buffers.h: live blocks of all processes: which are wanted, in which order, and how they look.
- *
- * There may be millions. With a limit only the best ones are kept (a heap), without one 48 bytes for each;
- * words (tags, call sites) are copied per book, and rows are printed in pieces.
+ * buffers.h: how live blocks look: rows of the view buffers, and a line that sums them up.
  */
 #ifndef MEMOIR_CLI_BUFFERS_H
 #define MEMOIR_CLI_BUFFERS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/table.h"
-#include "profile/book_names.h"
+#include "cli/query_print.h"
 
-struct buffer;
-struct json;
-struct ledger;
-struct ledger_account;
-struct ledger_device;
-struct site_names;
+/* The columns that the layout needs, in this order, and the order of rows: the largest first. */
+extern const char buffers_rows[], buffers_sort[];
 
-enum { BUFFERS_KEPT_MAX = 64 << 20 }; /* 3 GB; those beyond are counted, not shown */
+struct query_style buffers_layout(const struct query_style *style);
 
-enum buffers_key {
-    BUFFERS_BY_SIZE, /* large first */
-    BUFFERS_BY_AGE,  /* old first */
-    BUFFERS_BY_MOVES,
-    BUFFERS_BY_ID,
-    BUFFERS_BY_PID,
-    BUFFERS_BY_TAG,
+/* Of a finished result of these columns whose question asked for others, too. */
+struct buffers_sum {
+    uint64_t blocks, bytes; /* all that matched */
+    uint64_t shown;         /* rows of the result */
+    uint64_t oldest_ns;     /* age of the oldest one */
+    size_t processes;       /* that have some; 0: not known, since rows were cut off */
 };
-
-/* Which blocks; 0 and NULL: any. */
-struct buffers_filter {
-    uint64_t pid;
-    const char *device; /* see devices_match(); "host" for the host's memory */
-    uint32_t space;     /* enum memoir_space */
-    const char *tag;
-    uint64_t min_bytes;
-    uint64_t min_age_ns;
-    enum buffers_key key;
-    bool reverse;
-    size_t limit; /* 0: all */
-};
-
-struct buffers_row {
-    uint64_t id, bytes, time_ns;
-    uint32_t book;    /* in buffers.books */
-    uint32_t account; /* of its process */
-    uint32_t site, tag, moves;
-};
-
-struct buffers {
-    struct buffers_row *rows; /* sorted */
-    size_t n, room;
-    struct book_names *books;          /* `book` is NULL in those whose words could not be read */
-    const struct ledger_book **owners; /* by the same number */
-    size_t n_books;
-    uint64_t matched, matched_bytes; /* in all, also those past the limit */
-    uint64_t oldest_ns;              /* of them: when it was made; UINT64_MAX: there is none */
-    size_t processes;                /* that have some */
-    uint64_t left_out;               /* past BUFFERS_KEPT_MAX */
-    size_t inexact;  /* books that were being reordered: some blocks may be missing */
-    uint64_t now_ns; /* CLOCK_MONOTONIC */
-};
-
-/* Read the blocks of all books that can match. The ledger stays as it is while the result is used.
- * Processes that are gone take part only if their pid is asked for. */
-int buffers_take(const struct ledger *ledger, const struct buffers_filter *filter,
-                 struct buffers *ret_buffers);
-void buffers_release(struct buffers *buffers);
-
-extern const struct column buffers_columns[];
-
-/* Rows `first` to `first + n` as rows of a table of buffers_columns. `symbols` may be NULL. */
-void buffers_rows(struct buffers *buffers, size_t first, size_t n, struct site_names *symbols,
-                  struct table *table);
+void buffers_sum(const struct query_result *result, struct buffers_sum *ret_sum);
 
 #endif

@@ -1,38 +1,36 @@
 /* memoir buffers: every block that is held now: whose, how large, since when, asked for by which line. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/json.h"
 #include "base/units.h"
 #include "cli/absent.h"
 #include "cli/buffers.h"
 #include "cli/command.h"
 #include "cli/space_word.h"
+#include "cli/view.h"
+#include "cli/world.h"
 #include "ledger/ledger.h"
-#include "profile/site_names.h"
+#include "query/query.h"
+#include "query/view.h"
 
 enum {
-    OUTPUT_MAX = 256 << 20,
+    OUTPUT_MAX = 1 << 30,
+    WHERE_MAX = 4096,
     LIMIT_SCREEN = 40, /* rows on screen unless asked for more */
-    PIECE = 1000,      /* rows that are in memory as text at a time */
 };
 #define LIMIT_UNSET UINT64_MAX
 
 struct buffers_values {
     struct command_common common;
+    struct view_options view;
     const char *dir;
     uint64_t pid;
-    const char *device, *space, *tag, *sort, *min;
+    const char *device, *space, *tag, *min;
     uint64_t min_age_ns;
     uint64_t limit;
-    bool json, csv, no_header, no_sites;
-    int color;
+    bool no_sites;
 };
 
 static const struct buffers_values defaults = {.limit = LIMIT_UNSET};
@@ -50,179 +48,123 @@ static const struct option_spec options[] = {
     {"tag", 't', OPTION_STRING, AT(tag), "TAG", "only what the program calls so"},
     {"min", 'm', OPTION_STRING, AT(min), "SIZE", "only blocks of this size and more: 64K, 25.5MB"},
     {"older", 'o', OPTION_DURATION, AT(min_age_ns), "TIME", "only blocks at least so old: 10m"},
-    {"sort", 's', OPTION_STRING, AT(sort), "KEY",
-     "size (large first), age (old first), moves, id, pid or tag; -KEY turns it round (default: "
-     "size)"},
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
+     "the order: bytes, -age, +id ...; -X from large to small, +X from small to large (default: -bytes)"},
     {"limit", 'n', OPTION_NUMBER, AT(limit), "N",
-     "show N blocks at most; 0 shows all (default: 40 on screen, all in JSON and CSV)"},
+     "show N rows at most; 0 shows all (default: 40 on screen, all in JSON and CSV)"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: faster, sites are then modules and offsets"},
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
 
 static const struct command_example examples[] = {
     {"memoir buffers", "the largest blocks of all processes"},
-    {"memoir buffers --pid 4242 --sort age", "what a process holds, the oldest first"},
+    {"memoir buffers --pid 4242 --sort -age", "what a process holds, the oldest first"},
     {"memoir buffers --device 0 --space l1 --older 10m", "what stays in L1"},
-    {"memoir buffers --json --limit 0 | jq '.buffers[] | {pid, tag, bytes}'", "for programs"},
-    {0},
-};
-
-static const struct command_fields fields[] = {
-    {"Fields of a block", buffers_columns},
+    {"memoir buffers --by program,tag", "what programs call their memory"},
+    {"memoir buffers --json | jq '.rows[] | {pid, tag, bytes}'", "for programs"},
     {0},
 };
 
 static const struct command_section sections[] = {
+    {"COLUMNS",
+     "Rows and columns are those of the table buffers of memoir query; memoir query buffers --columns lists them."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.buffers/1\"), \"time\", \"matched\" and "
-     "\"matched_bytes\" (all blocks that the filters let pass), \"incomplete\" (true when a process "
-     "was reordering its table, so that some may be missing), and \"buffers\", an array of objects "
-     "with the fields above. It is printed piece by piece, so that a million blocks take no more "
-     "memory than their rows."},
+     "The document is that of memoir query: \"columns\", \"rows\" (objects by column), \"matched\" (all blocks that the filters "
+     "let pass), and \"incomplete\" where a process was reordering its table, so that some may be missing."},
     {0},
 };
 
 /* ---- what was asked for ---- */
 
-static int parse_sort(const char *text, struct buffers_filter *filter)
+static bool is_selective(const struct buffers_values *v)
 {
-    static const char *const keys[] = {
-        [BUFFERS_BY_SIZE] = "size", [BUFFERS_BY_AGE] = "age", [BUFFERS_BY_MOVES] = "moves",
-        [BUFFERS_BY_ID] = "id",     [BUFFERS_BY_PID] = "pid", [BUFFERS_BY_TAG] = "tag",
-    };
-    filter->reverse = *text == '-';
-    text += *text == '-';
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (strcmp(keys[i], text) == 0) {
-            filter->key = (enum buffers_key)i;
-            return 0;
-        }
-    return -EINVAL;
+    return v->pid || v->device || v->space || v->tag || v->min || v->min_age_ns || v->view.where;
 }
 
-static int parse(const struct buffers_values *v, struct buffers_filter *filter)
+static int make_query(const struct buffers_values *v, struct query **ret_query)
 {
-    *filter = (struct buffers_filter){
-        .pid = v->pid,
-        .device = v->device,
-        .tag = v->tag,
-        .min_age_ns = v->min_age_ns,
-        .limit = v->limit != LIMIT_UNSET ? v->limit
-                 : v->json || v->csv     ? 0
-                                         : LIMIT_SCREEN,
-    };
-    if (v->json && v->csv)
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    uint64_t bytes;
+    uint32_t space;
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_buffers, "--json and --csv exclude each other");
-    if (v->sort && parse_sort(v->sort, filter) < 0)
-        return command_misuse(&cmd_buffers, "'%s' is no key; size, age, moves, id, pid and tag are",
-                              v->sort);
-    if (v->min && units_parse_bytes(v->min, &filter->min_bytes) < 0)
+    if (v->pid) /* also of one that is gone, but whose book is still there */
+        view_test(&where, "pid=%llu and state!=none", (unsigned long long)v->pid);
+    if (v->device)
+        view_test_device(&where, v->device);
+    if (v->space) {
+        int r = space_word_parse(&cmd_buffers, v->space, false, &space);
+        if (r != COMMAND_OK)
+            return r;
+        view_test_text(&where, "space", "=", ledger_space_name(space));
+    }
+    if (v->tag)
+        view_test_word(&where, "tag", v->tag);
+    if (v->min && units_parse_bytes(v->min, &bytes) < 0)
         return command_misuse(&cmd_buffers, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
-    return v->space ? space_word_parse(&cmd_buffers, v->space, false, &filter->space) : COMMAND_OK;
+    if (v->min)
+        view_test(&where, "bytes>=%llu", (unsigned long long)bytes);
+    if (v->min_age_ns)
+        view_test(&where, "age>=%lluns", (unsigned long long)v->min_age_ns);
+    struct view_layout layout = {
+        .rows = buffers_rows,
+        .sort = buffers_sort,
+        .others = true,
+        .limit = v->limit != LIMIT_UNSET       ? v->limit
+                 : v->view.json || v->view.csv ? 0
+                                               : LIMIT_SCREEN,
+    };
+    return view_query(&cmd_buffers, query_view_find("buffers"), &v->view, buffer_string(&where),
+                      &layout, ret_query);
 }
 
 /* ---- printing ---- */
 
-static int print_json(const struct buffers_values *v, struct buffers *b, struct site_names *symbols)
-{
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    MEMOIR_CLEANUP(table_release)
-    struct table table;
-    table_init(&table, buffers_columns);
-    struct json json;
-    command_json_begin(&json, &out, "memoir.buffers/1");
-    json_field_u64(&json, "matched", b->matched);
-    json_field_u64(&json, "matched_bytes", b->matched_bytes);
-    json_field_bool(&json, "incomplete", b->inexact > 0 || b->left_out > 0);
-    json_key(&json, "buffers");
-    json_array_begin(&json);
-    for (size_t first = 0; first < b->n; first += PIECE) {
-        table_release(&table);
-        buffers_rows(b, first, PIECE, symbols, &table);
-        if (table.error)
-            return table.error;
-        for (size_t i = 0; i < table.n_rows; i++) {
-            json_object_begin(&json);
-            table_json_row(&table, i, 0, &json);
-            json_object_end(&json);
-        }
-        int r = command_output(&out);
-        if (r != COMMAND_OK)
-            return r;
-        buffer_reset(&out);
-    }
-    json_array_end(&json);
-    json_object_end(&json);
-    buffer_append_char(&out, '\n');
-    int r = json_finish(&json);
-    return r < 0 ? r : command_output(&out);
-}
-
-static int print_csv(const struct buffers_values *v, struct buffers *b, struct site_names *symbols)
-{
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    MEMOIR_CLEANUP(table_release)
-    struct table table;
-    table_init(&table, buffers_columns);
-    size_t first = 0;
-    do {
-        struct table_layout layout = {.header = first == 0 && !v->no_header};
-        table_release(&table);
-        buffers_rows(b, first, PIECE, symbols, &table);
-        buffer_reset(&out);
-        int r = table_print_csv(&table, &layout, &out);
-        if (r == 0)
-            r = command_output(&out);
-        if (r != COMMAND_OK)
-            return r;
-        first += PIECE;
-    } while (first < b->n);
-    return COMMAND_OK;
-}
-
-static void summary(const struct buffers *b, struct buffer *out, const struct term *term)
+static void summary(const struct query_result *result, struct buffer *out, const struct term *term)
 {
     char count[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX], age[UNITS_TEXT_MAX], shown[UNITS_TEXT_MAX];
-    buffer_printf(out, "\n%s%s block%s, %s, in %zu process%s", term_style(term, STYLE_TITLE),
-                  units_format_count(count, b->matched), b->matched == 1 ? "" : "s",
-                  units_format_bytes(bytes, b->matched_bytes, UNITS_DECIMAL), b->processes,
-                  b->processes == 1 ? "" : "es");
-    if (b->oldest_ns < b->now_ns)
-        buffer_printf(out, "; the oldest is %s old",
-                      units_format_duration(age, b->now_ns - b->oldest_ns));
+    struct buffers_sum sum;
+    buffers_sum(result, &sum);
+    buffer_printf(out, "\n%s%s block%s, %s", term_style(term, STYLE_TITLE),
+                  units_format_count(count, sum.blocks), sum.blocks == 1 ? "" : "s",
+                  units_format_bytes(bytes, sum.bytes, UNITS_DECIMAL));
+    if (sum.processes)
+        buffer_printf(out, ", in %zu process%s", sum.processes, sum.processes == 1 ? "" : "es");
+    if (sum.oldest_ns)
+        buffer_printf(out, "; the oldest is %s old", units_format_duration(age, sum.oldest_ns));
     buffer_append_str(out, term_plain(term, STYLE_TITLE));
     buffer_append_char(out, '\n');
-    if (b->n < b->matched)
-        buffer_printf(out, "Shown: %s. --limit 0 shows all.\n", units_format_count(shown, b->n));
-    if (b->inexact)
-        buffer_printf(out,
-                      "%zu process%s reordering blocks while we looked: some may be missing.\n",
-                      b->inexact, b->inexact == 1 ? " was" : "es were");
+    if (sum.shown < sum.blocks)
+        buffer_printf(out, "Shown: %s. --limit 0 shows all.\n",
+                      units_format_count(shown, sum.shown));
+    if (query_result_incomplete(result))
+        buffer_append_str(
+            out, "A process was reordering blocks while we looked: some may be missing.\n");
 }
 
-static int print_text(const struct buffers_values *v, struct buffers *b, struct site_names *symbols)
+static int print(const struct buffers_values *v, const struct query *query,
+                 const struct query_result *result)
 {
+    if (view_is_plain(&v->view))
+        return view_print(query, result, &v->view);
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    MEMOIR_CLEANUP(table_release)
-    struct table table;
-    table_init(&table, buffers_columns);
-    buffers_rows(b, 0, b->n, symbols, &table);
-    struct table_layout layout = {.header = !v->no_header};
-    int r = table_print(&table, &layout, &term, &out);
+    struct query_style style = view_style(&v->view);
+    style = buffers_layout(&style);
+    int r = query_print(result, query, &style, &term, &out);
     if (r < 0)
         return r;
-    summary(b, &out, &term);
+    summary(result, &out, &term);
     return command_output(&out);
 }
 
@@ -252,7 +194,7 @@ static int nothing(const struct buffers_values *v, const struct ledger *ledger)
                               "memoir ps lists those that do, and memoir run starts one that does");
     else if (v->device && absent_device(ledger, v->device, true))
         return COMMAND_NOTHING;
-    else if (v->pid || v->device || v->space || v->tag || v->min || v->min_age_ns)
+    else if (is_selective(v))
         command_fail("no live block is like that");
     else {
         absent_books("No process holds a block that it has told of.", "buffers", v->dir);
@@ -265,32 +207,39 @@ static int run(const void *values, const struct operands *operands)
 {
     struct buffers_values with_pid = *(const struct buffers_values *)values;
     const struct buffers_values *v = &with_pid;
-    struct buffers_filter filter;
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(world_release)
+    struct world world = {.no_symbols = v->no_sites};
+    struct query_result *result = NULL;
+    struct world_options how = {.dir = v->dir};
     int r = command_pid_operand(&cmd_buffers, operands, &with_pid.pid);
     if (r == COMMAND_OK)
-        r = parse(v, &filter);
-    if (r != COMMAND_OK)
-        return r;
-    if (command_check_dir(v->dir) != COMMAND_OK)
-        return COMMAND_FAILED;
-    MEMOIR_CLEANUP(site_names_freep)
-    struct site_names *symbols = v->no_sites ? NULL : site_names_new(); /* before much memory */
-    MEMOIR_CLEANUP(ledger_freep)
-    struct ledger *ledger = NULL;
-    MEMOIR_CLEANUP(buffers_release)
-    struct buffers b = {0};
-    r = ledger_scan(v->dir, &ledger);
-    if (r == 0)
-        r = buffers_take(ledger, &filter, &b);
-    if (r < 0)
-        return r;
-    if (b.matched == 0 && !v->json && !v->csv)
-        return nothing(v, ledger);
-    r = v->json  ? print_json(v, &b, symbols)
-        : v->csv ? print_csv(v, &b, symbols)
-                 : print_text(v, &b, symbols);
-    return b.matched == 0 && r == COMMAND_OK ? nothing(v, ledger) : r;
+        r = make_query(v, &query);
+    if (r == COMMAND_OK)
+        r = command_check_dir(v->dir);
+    if (r == COMMAND_OK)
+        r = query_result_new(query, 0, &result);
+    if (r == COMMAND_OK)
+        r = world_ask(&world, &how, query, result);
+    bool empty = r == COMMAND_OK && query_result_rows(result) == 0;
+    if (r == COMMAND_OK && (!empty || v->view.json || v->view.csv))
+        r = print(v, query, result);
+    if (r == COMMAND_OK && empty)
+        r = nothing(v, world.ledger);
+    if (r == COMMAND_OK && view_is_plain(&v->view) && !empty)
+        view_mention(query, result);
+    query_result_free(result);
+    return r;
 }
+
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "buffers",
+    .show = "node,pid,program,space,bytes,age,tag,site",
+    .sort = "-bytes",
+    .operand = "pid",
+};
 
 const struct command cmd_buffers = {
     .name = "buffers",
@@ -303,9 +252,9 @@ const struct command cmd_buffers = {
     .options = options,
     .examples = examples,
     .sections = sections,
-    .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -17,17 +17,20 @@
 #include "cli/devices.h"
 #include "cli/driver.h"
 #include "cli/table.h"
+#include "cli/view.h"
 #include "cli/watch.h"
+#include "cli/world.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
+#include "query/view.h"
 
-enum { OUTPUT_MAX = 256 << 20, WATCH_MIN_MS = 50 };
+enum { OUTPUT_MAX = 256 << 20, WATCH_MIN_MS = 50, WHERE_MAX = 4096 };
 
 struct devices_values {
     struct command_common common;
+    struct view_options view;
     const char *dir;
     const char *device;
-    bool json, csv, no_header;
-    int color;
     bool watch;
     uint64_t watch_ns;
     uint64_t check; /* percent; 0: no check */
@@ -46,10 +49,13 @@ static const struct option_spec options[] = {
      .given_offset = AT(watch)},
     {"check", 0, OPTION_NUMBER, AT(check), "PERCENT",
      "end with 1 when a memory of known size is at least so full"},
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
+     "the order of rows: -used, +device ...; rows instead of bars, as in memoir query"},
+    VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -58,12 +64,9 @@ static const struct command_example examples[] = {
     {"memoir devices", "how full every device is, and who holds it"},
     {"memoir devices --watch", "the same live, with charts and processes; q ends it"},
     {"memoir devices --device 0 --check 90 || echo nearly full", "for scripts"},
-    {"memoir devices --json | jq '.devices[] | {device, l1_total}'", "for programs"},
-    {0},
-};
-
-static const struct command_fields fields[] = {
-    {"Fields of a space (CSV)", devices_columns},
+    {"memoir devices --by space --show used,capacity,percent",
+     "how full each kind of memory is on all devices"},
+    {"memoir devices --json | jq '.rows[] | {device, space, percent}'", "for programs"},
     {0},
 };
 
@@ -83,12 +86,9 @@ static const struct command_section sections[] = {
      "NVML is read by a process of its own and given up after 3 seconds; MEMOIR_NVML=off switches "
      "it off, and a path there names another library."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.devices/1\"), \"time\", \"gone_processes\" "
-     "and \"gone_bytes\", and \"devices\", an array of objects. Each has \"spaces\", an array with "
-     "the fields above, \"l1_total\" with the parts buffers_bytes, cb_bytes, kernel_bytes and "
-     "l1_small_bytes (or null), \"driver\" with version, used_bytes, reserved_bytes, capacity_bytes and "
-     "unattributed_bytes (or null), and \"owners\", the processes that hold most first, with their bytes "
-     "by space and driver_bytes. A value that is not known is null, never 0."},
+     "With --json, --csv, --where, --by, --show or --sort the answer is that of memoir query devices: one row for each kind of memory of each "
+     "device. memoir query devices --columns lists the columns; who holds the memory is in memoir query accounts, and what the "
+     "driver says of processes in memoir query device_processes. A value that is not known is null, never 0."},
     {0},
 };
 
@@ -173,10 +173,6 @@ static int picture(const struct devices_values *v, const struct term *term, stru
     *ret_fullest = devices_fullest(&view);
     if (v->device && !v->watch)
         absent_device(ledger, v->device, false);
-    if (v->json)
-        return devices_print_json(&view, out);
-    if (v->csv)
-        return devices_print_csv(&view, !v->no_header, out);
     devices_print(&view, &(struct devices_style){.owners = true}, term, out);
     mention_gone(&view, term, out);
     mention_ghosts(ledger, term, out);
@@ -187,7 +183,7 @@ static int picture(const struct devices_values *v, const struct term *term, stru
 static int show_once(const struct devices_values *v)
 {
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
     MEMOIR_CLEANUP(driver_release)
@@ -197,7 +193,7 @@ static int show_once(const struct devices_values *v)
     int r = picture(v, &term, &driver, &out, &devices, &fullest);
     if (r < 0)
         return r;
-    if (devices > 0 || v->json || v->csv)
+    if (devices > 0)
         r = command_output(&out);
     if (devices == 0 && r == COMMAND_OK)
         return v->device ? COMMAND_NOTHING : nothing(v, &driver);
@@ -215,9 +211,9 @@ static int show_again(const struct devices_values *v)
     MEMOIR_CLEANUP(driver_release)
     struct driver driver = {0};
     for (bool first = true;; first = false) {
-        term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+        term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
         buffer_reset(&out);
-        if (!first && !v->json && !v->csv)
+        if (!first)
             buffer_append_char(&out, '\n');
         size_t devices = 0;
         double fullest = 0;
@@ -237,16 +233,65 @@ static int watch(const struct devices_values *v)
         .dir = v->dir,
         .device = v->device,
         .interval_ns = v->watch_ns,
-        .color = (enum term_color)v->color,
+        .color = (enum term_color)v->view.color,
     };
-    int r = v->json || v->csv ? -ENOTTY : watch_run(&screen);
+    int r = watch_run(&screen);
     return r == -ENOTTY ? show_again(v) : r;
+}
+
+/* ---- rows instead of bars ---- */
+
+static bool wants_rows(const struct devices_values *v)
+{
+    return view_is_plain(&v->view) || v->view.where || v->view.sort;
+}
+
+static double fullest_of(struct ledger *ledger, const char *device)
+{
+    MEMOIR_CLEANUP(devices_view_release)
+    struct devices_view view = {0};
+    return devices_view_take(ledger, device, &view) == 0 ? devices_fullest(&view) : 0;
+}
+
+static int show_rows(const struct devices_values *v)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(world_release)
+    struct world world = {0};
+    struct query_result *result = NULL;
+    struct world_options how = {.dir = v->dir, .repeated = v->watch, .selective = v->view.where};
+    if (v->device)
+        view_test_device(&where, v->device);
+    int r = view_query(&cmd_devices, query_view_find("devices"), &v->view, buffer_string(&where),
+                       &(struct view_layout){0}, &query);
+    if (r == COMMAND_OK)
+        r = query_result_new(query, 0, &result);
+    for (bool first = true; r == COMMAND_OK && (first || v->watch); first = false) {
+        struct timespec pause = {(time_t)(v->watch_ns / NS_PER_S), (long)(v->watch_ns % NS_PER_S)};
+        if (!first)
+            nanosleep(&pause, NULL);
+        r = world_ask(&world, &how, query, result);
+        if (r == COMMAND_OK)
+            r = view_print(query, result, &v->view);
+    }
+    if (r == COMMAND_OK && query_result_rows(result) == 0 && (v->device || v->view.where)) {
+        if (!v->device || !absent_device(world.ledger, v->device, false))
+            command_fail("no memory of a device is like that");
+        r = COMMAND_NOTHING;
+    }
+    if (r == COMMAND_OK && v->check && fullest_of(world.ledger, v->device) >= (double)v->check)
+        r = COMMAND_FAILED;
+    query_result_free(result);
+    return r;
 }
 
 static int run(const void *values, const struct operands *operands)
 {
     const struct devices_values *v = values;
-    if (v->json && v->csv)
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_devices, "--json and --csv exclude each other");
     if (v->watch && v->watch_ns < WATCH_MIN_MS * NS_PER_MS)
         return command_misuse(&cmd_devices, "--watch cannot be faster than every 0.05 seconds");
@@ -254,8 +299,15 @@ static int run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_devices, "--check looks once and does not go with --watch");
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
-    return v->watch ? watch(v) : show_once(v);
+    return wants_rows(v) ? show_rows(v) : v->watch ? watch(v) : show_once(v);
 }
+
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "devices",
+    .show = "node,device,device_name,space,used,free,capacity,percent",
+    .sort = "node,device",
+};
 
 const struct command cmd_devices = {
     .name = "devices",
@@ -268,7 +320,7 @@ const struct command cmd_devices = {
     .options = options,
     .examples = examples,
     .sections = sections,
-    .fields = fields,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

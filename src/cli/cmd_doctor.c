@@ -162,6 +162,7 @@ static int run(const void *values, const struct operands *operands)
     d.ledger = ledger;
     run_checks(&d, doctor_book_checks);
     run_checks(&d, doctor_daemon_checks);
+    run_checks(&d, doctor_cluster_checks);
     run_checks(&d, doctor_pressure_checks);
     run_checks(&d, doctor_region_checks);
     run_checks(&d, doctor_driver_checks);

@@ -30,7 +30,7 @@ enum {
 
 struct exited_values {
     struct command_common common;
-    const char *since, *user, *program, *by, *where, *sort;
+    const char *since, *user, *program, *by, *where, *show, *sort;
     int cause;
     uint64_t pid;
     uint64_t limit;
@@ -71,6 +71,8 @@ static const struct option_spec options[] = {
      "only rows for which it holds, as in memoir query exited"},
     {"by", 'b', OPTION_STRING, AT(by), "COLUMNS",
      "sum up: one row for each program, cause, user or whatever is named, with all that were ever seen"},
+    {"show", 0, OPTION_STRING, AT(show), "COLUMNS",
+     "what to show, as in memoir query exited; memoir query exited --columns lists them"},
     {"sort", 's', OPTION_STRING, AT(sort), "COLUMNS",
      "the order: -X from large to small, +X from small to large (default: the latest first, groups by the number "
      "of processes)"},
@@ -82,6 +84,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "read the daemon's files in DIR (default: as root those in /var/lib/memoir, else the daemon is asked)",
      .completion = COMPLETE_DIRECTORY},
@@ -204,7 +207,8 @@ static struct query_spec spec_of(const struct exited_values *v, const char *wher
         .table = "exited",
         .by = v->by,
         .where = *where ? where : NULL,
-        .show = v->by   ? "processes,peak_rss,cpu,lived,ended"
+        .show = v->show ? v->show
+                : v->by ? "processes,peak_rss,cpu,lived,ended"
                 : table ? list_columns
                         : query_view_find("exited")->show,
         .sort = v->sort ? v->sort
@@ -328,7 +332,8 @@ static void mention(struct exited_source *source, const struct exited_values *v,
     if (source->state == EXITED_FAILED)
         fprintf(stderr, "memoir: only processes that keep a book are seen: %s\n", source->why);
     if (!v->by) {
-        mention_gap(source, result);
+        if (!v->show) /* its first column is when they ended */
+            mention_gap(source, result);
         mention_sums(source, v, where);
     }
 }
@@ -579,6 +584,12 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "exited",
+    .show = "node,pid,program,user,ended,cause,peak_rss",
+};
+
 const struct command cmd_exited = {
     .name = "exited",
     .usage = "exited [OPTION...] [PID]",
@@ -593,6 +604,7 @@ const struct command cmd_exited = {
     .examples = examples,
     .sections = sections,
     .operands_max = 1,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

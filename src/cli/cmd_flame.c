@@ -13,6 +13,8 @@
 #include "cli/flame.h"
 #include "cli/profile_source.h"
 #include "cli/space_word.h"
+#include "cli/view.h"
+#include "cli/view_process.h"
 #include "profile/export.h"
 #include "profile/profile.h"
 #include "profile/tree.h"
@@ -28,7 +30,7 @@ struct flame_values {
     uint64_t depth, width;
     int export;
     bool live, allocated, blocks, inverted, text, browse, no_names;
-    int color;
+    struct view_options view;
 };
 
 static const struct flame_values defaults = {0};
@@ -61,7 +63,11 @@ static const struct option_spec options[] = {
      .choices = formats},
     {"no-names", 0, OPTION_FLAG, AT(no_names),
      .help = "do not look up functions: faster, frames are then modules and offsets"},
-    OPTION_COLOR,
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS", "the order, as in memoir query"},
+    VIEW_OPTIONS_PRINT,
     OPTION_DIR,
     {0},
 };
@@ -73,6 +79,7 @@ static const struct command_example examples[] = {
      "what parsing asked for in all, whether or not it was freed"},
     {"memoir flame before.sites --inverted", "a saved moment, from the lines that asked upwards"},
     {"memoir flame 4242 --export pprof heap.pb.gz", "for pprof: go tool pprof heap.pb.gz"},
+    {"memoir flame 4242 --where 'bytes>1MB' --json", "the table stacks, as memoir query answers"},
     {"memoir flame 4242 --export folded | flamegraph.pl > heap.svg", "for FlameGraph"},
     {0},
 };
@@ -225,7 +232,7 @@ static int draw(const struct ask *ask, struct profile *p, const struct term *ter
     }
     if (v->browse) {
         char who[PROFILE_WHO_MAX];
-        r = flame_browse(&tree, ask->measure, profile_who(p, who), (enum term_color)v->color);
+        r = flame_browse(&tree, ask->measure, profile_who(p, who), (enum term_color)v->view.color);
         return r == -ENOTTY ? command_fail("--browse needs a terminal") : r;
     }
     unsigned width = v->width ? (unsigned)v->width : term->tty ? term->width : 0;
@@ -259,8 +266,10 @@ static int run(const void *values, const struct operands *operands)
         r = command_check_dir(v->dir);
     if (r != COMMAND_OK)
         return r;
+    if (v->view.where || v->view.sort || view_is_plain(&v->view))
+        return view_process(&cmd_flame, "flame", &v->view, operands->words[0], v->dir, 0);
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     profile_source_init(&ask.source, v->dir, !v->no_names);
     r = profile_source_take(&ask.source, operands->words[0], &p);
     if (r == COMMAND_OK)

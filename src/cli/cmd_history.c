@@ -15,22 +15,25 @@
 #include "cli/history.h"
 #include "cli/process_word.h"
 #include "cli/ps.h"
+#include "cli/query_print.h"
 #include "cli/space_word.h"
+#include "cli/view.h"
 #include "cli/when.h"
 #include "history/read.h"
+#include "history/table.h"
+#include "query/query.h"
 
 enum { OUTPUT_MAX = 512 << 20, LIMIT = 40, SPACE_NONE = -1 };
 
 static const char *const by_words[] = {"device", "process", "program", "user", NULL};
-enum { BY_UNSET = 4 };
 
 struct history_values {
     struct command_common common;
     uint64_t pid;
     const char *program, *user, *device, *space;
-    const char *since, *until;
+    const char *since, *until, *at;
     uint64_t step_ns;
-    int by;
+    const char *by, *where, *show, *sort;
     bool blocks, system;
     uint64_t limit;
     bool json, csv, no_header;
@@ -38,7 +41,7 @@ struct history_values {
     const char *state;
 };
 
-static const struct history_values defaults = {.since = "1h", .by = BY_UNSET, .limit = LIMIT};
+static const struct history_values defaults = {.since = "1h", .limit = LIMIT};
 
 #define AT(field) offsetof(struct history_values, field)
 
@@ -56,13 +59,19 @@ static const struct option_spec options[] = {
     {"since", 's', OPTION_STRING, AT(since), "WHEN",
      "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
     {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
+    {"at", 0, OPTION_STRING, AT(at), "WHEN",
+     "at this moment alone: the step that it lies in, as fine as is kept; in place of --since and --until"},
     {"step", 0, OPTION_DURATION, AT(step_ns), "TIME",
      "length of a step, at least 1s (default: as many as fit on the screen); where only longer steps are kept, a "
      "multiple of those"},
-    {"by", 'b', OPTION_CHOICE, AT(by), "WHAT",
+    {"by", 'b', OPTION_STRING, AT(by), "WHAT",
      "a line for each device, process, program or user (default: process where one is asked for, "
-     "else device)",
-     .choices = by_words},
+     "else device); with --where, --show or --sort, or for other columns, groups as in memoir query"},
+    {"where", 'w', OPTION_STRING, AT(where), "EXPRESSION",
+     "only rows of the table history for which this holds: 'of=process and max>1GB'"},
+    {"show", 0, OPTION_STRING, AT(show), "COLUMNS",
+     "these columns of the table history: program,series,max,points"},
+    {"sort", 0, OPTION_STRING, AT(sort), "COLUMNS", "order of the rows: -max,program"},
     {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "how many blocks instead of how many bytes"},
     {"system", 0, OPTION_FLAG, AT(system),
      .help =
@@ -75,6 +84,7 @@ static const struct option_spec options[] = {
     {"csv", 0, OPTION_FLAG, AT(csv), .help = "print CSV (RFC 4180), a row for each point"},
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "the daemon's state directory (default: that of the daemon that runs, else /var/lib/memoir as root, "
      "$XDG_STATE_HOME/memoir or ~/.local/state/memoir)",
@@ -91,6 +101,10 @@ static const struct command_example examples[] = {
      "who used device memory yesterday"},
     {"memoir history --pid 4242 --since 5m --step 1s --csv",
      "every second of one process, for a plot"},
+    {"memoir history --where 'of=process and series=rss' --by user --show count,end,points --json",
+     "resident memory of each user over time, added up"},
+    {"memoir history --at 12:30 --where 'of=process and series=rss' --sort -last --limit 10",
+     "which processes were the largest at half past twelve"},
     {"memoir history --json | jq '.series[] | {device, space, max}'", "for programs"},
     {0},
 };
@@ -145,6 +159,16 @@ static int find_times(const struct history_values *v, unsigned columns, struct r
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S;
     query->until_s = now_s + 1; /* this second is part of it */
+    if (v->at) {
+        if (v->until || v->since != defaults.since)
+            return command_misuse(&cmd_history, "--at takes the place of --since and --until");
+        if (when_parse(v->at, now_s, &query->since_s) < 0)
+            return command_misuse(&cmd_history,
+                                  "invalid time '%s' for --at; try 1h, 12:30 or 2026-01-31", v->at);
+        query->until_s = query->since_s + 1;
+        query->step_s = v->step_ns >= NS_PER_S ? v->step_ns / NS_PER_S : 1;
+        return COMMAND_OK;
+    }
     if (when_parse(v->since, now_s, &query->since_s) < 0)
         return command_misuse(&cmd_history,
                               "--since '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->since);
@@ -160,12 +184,19 @@ static int find_times(const struct history_values *v, unsigned columns, struct r
     return COMMAND_OK;
 }
 
+/* enum read_by; -1: it is no such word. */
+static int by_word(const char *word)
+{
+    for (int i = 0; word && by_words[i]; i++)
+        if (strcmp(by_words[i], word) == 0)
+            return i;
+    return -1;
+}
+
 static int make_query(const struct history_values *v, unsigned columns, struct read_query *query)
 {
     bool of_processes = v->pid || v->program || v->user;
-    if (v->json && v->csv)
-        return command_misuse(&cmd_history, "--json and --csv exclude each other");
-    if (v->system && (of_processes || v->device || v->space || v->blocks || v->by != BY_UNSET))
+    if (v->system && (of_processes || v->device || v->space || v->blocks || v->by))
         return command_misuse(&cmd_history,
                               "--system is about the whole machine: it goes with no filter");
     *query = (struct read_query){
@@ -176,9 +207,9 @@ static int make_query(const struct history_values *v, unsigned columns, struct r
         .by_space = v->space != NULL,
         .pss = v->space && strcasecmp(v->space, "pss") == 0,
         .system = v->system,
-        .by = v->by != BY_UNSET ? (enum read_by)v->by
-              : of_processes    ? READ_BY_PROCESS
-                                : READ_BY_DEVICE,
+        .by = by_word(v->by) >= 0 ? (enum read_by)by_word(v->by)
+              : of_processes      ? READ_BY_PROCESS
+                                  : READ_BY_DEVICE,
     };
     int r = v->space && !query->pss ? space_word_parse(&cmd_history, v->space, true, &query->space)
                                     : COMMAND_OK;
@@ -225,6 +256,114 @@ static int failed(int error, const char *path)
     return command_fail("cannot read '%s': %s", path, strerror(-error));
 }
 
+/* ---- the table ---- */
+
+static bool asks_table(const struct history_values *v)
+{
+    return v->where || v->show || v->sort || (v->by && by_word(v->by) < 0) ||
+           elsewhere_wanted(&v->common.elsewhere);
+}
+
+static const char *user_name(uint32_t uid, void *context)
+{
+    const struct passwd *pw = getpwuid(uid);
+    return pw ? pw->pw_name : NULL;
+}
+
+/* What is asked for by options of its own becomes a part of `where`. */
+static int table_where(const struct history_values *v, struct buffer *out)
+{
+    if (v->pid)
+        buffer_printf(out, "pid=%llu and ", (unsigned long long)v->pid);
+    if (v->program)
+        buffer_printf(out, "program~\"%s\" and ", v->program);
+    if (v->system)
+        buffer_append_str(out, "of=system and ");
+    buffer_printf(out, "measure=%s", v->blocks ? "blocks" : "bytes or measure=\"percent/100\"");
+    if (v->where)
+        buffer_printf(out, ", (%s)", v->where);
+    return out->error;
+}
+
+static int rows_print(const struct history_values *v, const struct query *query,
+                      struct history_world *history, const struct term *term)
+{
+    struct query_result *result = NULL;
+    struct query_world world = {.history = history, .sees_all = true, .user_name = user_name};
+    struct query_style style = {.format = v->json  ? QUERY_FORMAT_JSON
+                                          : v->csv ? QUERY_FORMAT_CSV
+                                                   : QUERY_FORMAT_TEXT,
+                                .header = !v->no_header,
+                                .fit = !v->show};
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(OUTPUT_MAX);
+    struct elsewhere_values other = v->common.elsewhere;
+    other.since_s = history->since_s;
+    other.until_s = history->until_s;
+    other.step_s = history->step_s;
+    int r = query_result_new(query, 0, &result);
+    if (r == 0 && elsewhere_wanted(&other)) {
+        r = elsewhere_ask(&other, query_spec_of(query), result, &summary);
+        style.cluster = &summary;
+    } else if (r == 0) {
+        r = query_run(query, &world, result);
+        if (r == 0)
+            r = query_result_finish(result);
+    }
+    bool any = r == 0 && query_result_rows(result);
+    if (r == 0 && (any || style.format != QUERY_FORMAT_TEXT)) {
+        r = query_print(result, query, &style, term, &out);
+        r = r < 0 ? r : command_output(&out);
+    }
+    query_result_free(result);
+    if (summary.len && style.format != QUERY_FORMAT_JSON)
+        elsewhere_mention(&summary);
+    if (r == COMMAND_OK && !any) {
+        command_fail("no data for this selection and period");
+        return COMMAND_NOTHING;
+    }
+    return r == -EBADMSG || r == -E2BIG ? failed(r, history->path) : r;
+}
+
+static int run_table(const struct history_values *v, const char *path, const struct term *term)
+{
+    struct read_query times = {0};
+    int r = find_times(v, history_chart_columns(term), &times);
+    if (r != COMMAND_OK)
+        return r;
+    if (v->user || v->device || v->space)
+        return command_misuse(&cmd_history,
+                              "with --where, --show or --sort, name user, device_id and "
+                              "series in --where");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(2 * QUERY_TEXT_MAX);
+    r = table_where(v, &where);
+    struct query_spec spec = {.table = history_table.name,
+                              .by = v->by,
+                              .where = buffer_string(&where),
+                              .show =
+                                  v->show || v->by || !elsewhere_wanted(&v->common.elsewhere)
+                                      ? v->show
+                                      : "node,of,pid,program,device_id,series,measure,min,max,last",
+                              .sort = v->sort,
+                              .limit = v->json || v->csv ? 0 : v->limit};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    if (r == 0)
+        r = query_new(&spec, &query, &error);
+    if (r == -EINVAL)
+        return view_misuse(&cmd_history, &error, &spec);
+    struct history_world history = {.path = path,
+                                    .since_s = times.since_s,
+                                    .until_s = times.until_s,
+                                    .step_s = times.step_s,
+                                    .pid = (int64_t)v->pid};
+    return r < 0 ? r : rows_print(v, query, &history, term);
+}
+
 /* ---- running ---- */
 
 static int print(const struct history_values *v, const struct read_result *result,
@@ -256,12 +395,18 @@ static int run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_history, "'%s' is not a valid PID", word);
     if (word && !with_pid.pid)
         with_pid.program = word;
-    int r = make_query(v, history_chart_columns(&term), &query);
-    if (r != COMMAND_OK)
-        return r;
     const char *state = ps_state_find(v->state);
     if (snprintf(path, sizeof(path), "%s/%s", state, HISTORY_FILE) >= (int)sizeof(path))
         return -ENAMETOOLONG;
+    if (v->json && v->csv)
+        return command_misuse(&cmd_history, "--json and --csv exclude each other");
+    if (asks_table(v))
+        return !elsewhere_wanted(&v->common.elsewhere) && access(path, F_OK) < 0
+                   ? no_file(state)
+                   : run_table(v, path, &term);
+    int r = make_query(v, history_chart_columns(&term), &query);
+    if (r != COMMAND_OK)
+        return r;
     MEMOIR_CLEANUP(read_release)
     struct read_result result = {0};
     r = read_history(path, &query, &result);

@@ -20,9 +20,12 @@
 #include "cli/process_word.h"
 #include "cli/suspects.h"
 #include "cli/term.h"
+#include "cli/view.h"
 #include "ledger/follow.h"
 #include "ledger/ledger.h"
 #include "profile/site_names.h"
+#include "query/query.h"
+#include "query/view.h"
 
 enum {
     OUTPUT_MAX = 64 << 20,
@@ -44,8 +47,7 @@ struct leaks_values {
     const char *min_rate;
     uint64_t min_rate_bytes; /* what it says, per minute */
     uint64_t top;
-    bool json, csv, no_header;
-    int color;
+    struct view_options view;
     const char *dir, *socket;
 };
 
@@ -72,10 +74,12 @@ static const struct option_spec options[] = {
     {"check", 0, OPTION_FLAG, AT(check), .help = "end with 1 when there is a leak, for scripts"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: sites are then modules and offsets"},
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS", "the order, as in memoir query"},
+    VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
      "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
@@ -95,12 +99,11 @@ static const struct command_example examples[] = {
     {"memoir leaks --scan 4242", "a proof: what it can never free again"},
     {"memoir leaks --all --top 0 4242", "what each of its sites does"},
     {"memoir leaks --check --min-rate 1MB --for 2m 4242", "in a test: ends with 1 if it leaks"},
-    {"memoir leaks --json | jq '.suspects[] | {verdict, site, bytes_per_minute}'", "for programs"},
+    {"memoir leaks --json | jq '.rows[] | {verdict, site, growth}'", "for programs"},
     {0},
 };
 
 static const struct command_fields fields[] = {
-    {"Fields of a suspect", suspects_columns},
     {"Fields of a row of --scan", lost_columns},
     {0},
 };
@@ -127,11 +130,10 @@ static const struct command_section sections[] = {
      "The exit code is 0, whether anything leaks or not; with --check it is 1 when there is a leak or, with --scan, a "
      "lost block. It is 3 when there is no process that was asked for."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.leaks/1\"), \"time\", \"watched_by\" (\"memoir\" or "
-     "\"memoird\"), \"watched_seconds\", \"sites\" (that were watched), \"left_out\" (past a limit), "
-     "\"incomplete\", \"verdicts\" (how many sites have which) and \"suspects\", an array of objects "
-     "with the fields above and \"trend\" (bytes held over the time), \"stack\" (where more than one frame "
-     "is known) and \"sample_blocks\"."},
+     "The document is that of memoir query leaks: \"schema\" (\"memoir.query/1\"), \"time\", \"columns\" with their units, "
+     "\"rows\" and \"matched\". memoir query leaks --columns tells what each column is. growth is in bytes a second, "
+     "confidence and freed_share are fractions from 0 to 1. Without --by and --show a row has all that is known: names, the "
+     "stack, the trend, examples of blocks."},
     {0},
 };
 
@@ -157,7 +159,7 @@ static bool wanted(const struct ledger_process *p, void *context)
 
 static int parse(struct leaks_values *v)
 {
-    if (v->json && v->csv)
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_leaks, "--json and --csv exclude each other");
     if (v->min_rate && units_parse_bytes(v->min_rate, &v->min_rate_bytes) < 0)
         return command_misuse(&cmd_leaks, "'%s' is no size; 100K, 3MB and 4096 are", v->min_rate);
@@ -176,7 +178,7 @@ static int parse(struct leaks_values *v)
     if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)
         v->interval_ns = INTERVAL_MIN_MS * NS_PER_MS;
     if (v->top == TOP_UNSET)
-        v->top = v->json || v->csv ? 0 : TOP_SCREEN;
+        v->top = v->view.json || v->view.csv ? 0 : TOP_SCREEN;
     if (v->top == 0)
         v->top = TOP_UNSET;
     return COMMAND_OK;
@@ -324,21 +326,71 @@ static int nothing(const struct leaks_values *v, const struct operands *operands
     return COMMAND_NOTHING;
 }
 
-static int print(const struct leaks_values *v, const struct suspects *s)
+/* As memoir query prints its table. */
+static int print_plain(const struct leaks_values *v, const struct suspects *s, struct query *query)
 {
-    struct suspects_style style = {.header = !v->no_header, .shown = v->top};
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    int r = query_result_new(query, 0, &result);
+    if (r == 0)
+        r = query_run(query, &(struct query_world){.suspects = s, .sees_all = true}, result);
+    if (r == 0)
+        r = query_result_finish(result);
+    return r < 0 ? r : view_print(query, result, &v->view);
+}
+
+/* Which rows the options ask for, as tests of the question; the layout for people takes the same. */
+static int question(const struct leaks_values *v, struct query **ret_query)
+{
+    const struct view_layout layout = {.limit = v->top == TOP_UNSET ? 0 : v->top};
+    return view_query(&cmd_leaks, query_view_find("leaks"), &v->view, v->all ? "level>=0" : "",
+                      &layout, ret_query);
+}
+
+/* Drop the rows that --where leaves out. */
+static int narrow(const struct leaks_values *v, struct suspects *s)
+{
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    size_t kept = 0;
+    int r = v->view.where ? question(v, &query) : 0;
+    if (r != 0 || !query)
+        return r;
+    for (size_t i = 0; i < s->n; i++) {
+        MEMOIR_CLEANUP(query_result_freep)
+        struct query_result *result = NULL;
+        r = query_result_new(query, 0, &result);
+        if (r == 0)
+            r = query_result_add(result, &(struct query_world){.suspects = s, .sees_all = true},
+                                 &(struct query_row){.custom = &s->rows[i]});
+        if (r < 0)
+            return r;
+        struct suspect one = s->rows[i];
+        if (r == 1)
+            s->rows[kept++] = one;
+        else
+            suspect_release(&one);
+    }
+    s->n = kept;
+    return 0;
+}
+
+static int print(const struct leaks_values *v, struct suspects *s)
+{
+    struct suspects_style style = {.header = !v->view.no_header, .shown = v->top};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    int r = view_is_plain(&v->view) ? question(v, &query) : narrow(v, s);
+    if (r != 0)
+        return r;
+    if (query)
+        return print_plain(v, s, query);
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = 0;
-    if (v->json)
-        r = suspects_json(s, &style, &out);
-    else if (v->csv)
-        r = suspects_csv(s, &style, &out);
-    else
-        suspects_print(s, &style, &term, &out);
-    return r < 0 ? r : command_output(&out);
+    suspects_print(s, &style, &term, &out);
+    return command_output(&out);
 }
 
 static int scan(const struct leaks_values *v, const struct operands *operands)
@@ -353,17 +405,17 @@ static int scan(const struct leaks_values *v, const struct operands *operands)
         .top = v->top == TOP_UNSET ? 0 : v->top,
         .all = v->all,
         .check = v->check,
-        .no_header = v->no_header,
+        .no_header = v->view.no_header,
         .no_sites = v->no_sites,
-        .color = v->color,
+        .color = v->view.color,
         .terminal = STDOUT_FILENO,
-        .text = v->json || v->csv ? NULL : &out,
-        .json = v->json ? &out : NULL,
-        .csv = v->csv ? &out : NULL,
+        .text = v->view.json || v->view.csv ? NULL : &out,
+        .json = v->view.json ? &out : NULL,
+        .csv = v->view.csv ? &out : NULL,
     });
     if (r < 0 || out.len == 0)
         return r;
-    if (v->json)
+    if (v->view.json)
         buffer_append_char(&out, '\n');
     int printed = command_output(&out);
     return printed != COMMAND_OK ? printed : r;
@@ -396,6 +448,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "leaks",
+    .show = "node,pid,program,space,verdict,growth,bytes,site",
+    .sort = "-growth",
+    .operand = "pid",
+};
+
 const struct command cmd_leaks = {
     .name = "leaks",
     .usage = "leaks [OPTION...] [PID|NAME...]",
@@ -412,6 +472,7 @@ const struct command cmd_leaks = {
     .fields = fields,
     .operands_max = OPERANDS_MAX,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

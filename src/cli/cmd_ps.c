@@ -62,6 +62,7 @@ static const struct option_spec options[] = {
     {"blocks", 'b', OPTION_FLAG, AT(blocks),
      .help = "with --exited: their largest blocks at the end"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "with --exited: the daemon's state directory (default: /var/lib/memoir as root, else "
@@ -167,20 +168,21 @@ static int make_query(const struct ps_values *v, struct query **ret_query)
     if (v->user)
         r = view_test_user(&where, v->user);
     if (v->exited)
-        view_test(&where, "book=yes");
+        view_test(&where, "has_book=yes");
     if (v->all)
         view_test(&where, "state!=none");
     if (r != COMMAND_OK)
         return r;
-    return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where),
-                      v->exited ? exited_rows
-                      : v->wide ? ps_wide_rows
-                                : ps_rows,
-                      v->exited ? "-ended,+pid"
-                      : v->wide ? ps_wide_sort
-                      : v->all  ? ps_all_sort
-                                : ps_sort,
-                      0, ret_query);
+    struct view_layout layout = {
+        .rows = v->exited ? exited_rows
+                : v->wide ? ps_wide_rows
+                          : ps_rows,
+        .sort = v->exited ? "-ended,+pid"
+                : v->wide ? ps_wide_sort
+                : v->all  ? ps_all_sort
+                          : ps_sort,
+    };
+    return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where), &layout, ret_query);
 }
 
 /* ---- running ---- */
@@ -388,6 +390,14 @@ static int run(const void *values, const struct operands *operands)
     return r;
 }
 
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "processes",
+    .show = "node,pid,program,user,rss,heap,pinned,device,age",
+    .sort = "-rss",
+    .operand = "pid",
+};
+
 const struct command cmd_ps = {
     .name = "ps",
     .usage = "ps [OPTION...] [PID]",
@@ -404,6 +414,7 @@ const struct command cmd_ps = {
     .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

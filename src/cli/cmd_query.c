@@ -66,6 +66,9 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
+    {"socket", 0, OPTION_STRING, AT(common.elsewhere.socket), "PATH",
+     "with --cluster and --node: memoird's socket (default: your own daemon's, else the machine's)"},
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "for the table exited: the daemon's state directory (default: that of the daemon that runs, else "
@@ -86,6 +89,8 @@ static const struct command_example examples[] = {
     {"memoir query buffers --where 'pid=4242' --by tag,site --limit 10",
      "where one process got its memory"},
     {"memoir query exited --where 'signal=9' --limit 5 --json", "the last ones that were killed"},
+    {"memoir query --cluster --by program,node --show rss,heap,count --sort -rss",
+     "what each program holds on each node of the cluster"},
     {"memoir query buffers --columns", "what can be asked for"},
     {0},
 };
@@ -128,9 +133,14 @@ static const struct command_section sections[] = {
 
 /* ---- running ---- */
 
+/* Of this machine, or of other nodes; `summary` then tells which. */
 static int ask(const struct query_values *v, const struct query *query, struct world *world,
-               struct query_result *result)
+               struct query_result *result, struct buffer *summary)
 {
+    if (elsewhere_wanted(&v->common.elsewhere)) {
+        buffer_reset(summary);
+        return elsewhere_ask(&v->common.elsewhere, query_spec_of(query), result, summary);
+    }
     struct world_options how = {
         .dir = v->dir, .state = v->state, .repeated = v->watch, .selective = v->where};
     return world_ask(world, &how, query, result);
@@ -156,7 +166,10 @@ static int show_once(const struct query_values *v, const struct query *query, st
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = ask(v, query, world, result);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(OUTPUT_MAX);
+    int r = ask(v, query, world, result, &summary);
+    style.cluster = summary.len ? &summary : NULL;
     if (r == 0 && (query_result_rows(result) || style.format != QUERY_FORMAT_TEXT)) {
         r = query_print(result, query, &style, &term, &out);
         if (r == 0)
@@ -164,12 +177,19 @@ static int show_once(const struct query_values *v, const struct query *query, st
     }
     if (r != 0)
         return r;
-    view_mention(query, result);
+    if (summary.len && style.format != QUERY_FORMAT_JSON)
+        elsewhere_mention(&summary);
+    else if (!summary.len)
+        view_mention(query, result);
     if (query_result_rows(result))
         return COMMAND_OK;
     if (v->where) {
         command_fail("nothing in the table %s matches", query_table_of(query)->name);
         return COMMAND_NOTHING;
+    }
+    if (summary.len) {
+        fputs("No node has told of anything.\n", stderr);
+        return COMMAND_OK;
     }
     char empty[128];
     snprintf(empty, sizeof(empty), "No process has told of anything for the table %s yet.",
@@ -188,12 +208,15 @@ static int watch(const struct query_values *v, const struct query *query, struct
     struct query_style style = style_of(v);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(OUTPUT_MAX);
     for (bool first = true;; first = false) {
         term_init(&term, STDOUT_FILENO, (enum term_color)v->color); /* it may have been resized */
         buffer_reset(&out);
         if (style.format == QUERY_FORMAT_TEXT && !first && !term.tty)
             buffer_append_char(&out, '\n');
-        int r = ask(v, query, world, result);
+        int r = ask(v, query, world, result, &summary);
+        style.cluster = summary.len ? &summary : NULL;
         if (r == 0)
             r = query_print(result, query, &style, &term, &out);
         if (r == 0 && style.format == QUERY_FORMAT_TEXT && !query_result_rows(result))
@@ -243,7 +266,7 @@ static int run(const void *values, const struct operands *operands)
         return r;
     if (v->columns)
         return list_columns(v, spec.table);
-    if (query_needs(query) & QUERY_NEEDS_LEAKS)
+    if (query_needs(query) & QUERY_NEEDS_LEAKS && !elsewhere_wanted(&v->common.elsewhere))
         return command_fail("to tell leaks takes time, which one look has not: memoir leaks asks "
                             "memoird, or watches by itself");
     if (command_check_dir(v->dir) != COMMAND_OK)

@@ -16,8 +16,10 @@
 #include "book/place.h"
 #include "cli/command.h"
 #include "cli/lost.h"
+#include "cli/run_assert.h"
 #include "cli/run_book.h"
 #include "cli/run_child.h"
+#include "cli/run_python.h"
 #include "cli/run_summary.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
@@ -44,6 +46,8 @@ struct run_values {
     bool summary, quiet;
     bool scan;
     uint64_t lost_code;
+    struct option_strings assertions;
+    bool keep_pymalloc;
     const char *json;
     const char *dir;
     int color;
@@ -81,6 +85,12 @@ static const struct option_spec options[] = {
          "at the end, say which blocks nothing points to any more, and which lines asked for them"},
     {"lost-code", 0, OPTION_NUMBER, AT(lost_code), "N",
      "with --scan: end with this code, if the program ended with 0 and blocks are lost, or the scan came to no result"},
+    {"assert", 'a', OPTION_STRINGS, AT(assertions), "CONDITION",
+     "at the end, check a figure: 'peak<200MB', 'lost=0'; may be repeated. Where one does not hold, say which and why, and "
+     "exit with status 1 unless the program itself failed"},
+    {"keep-pymalloc", 0, OPTION_FLAG, AT(keep_pymalloc),
+     .help =
+         "let CPython keep its own allocator for small objects, whose blocks are not accounted then"},
     {"quiet", 'q', OPTION_FLAG, AT(quiet),
      .help = "say nothing, neither that a program cannot be tracked nor a summary"},
     {"json", 'j', OPTION_STRING, AT(json), "FILE", "write the summary as JSON to FILE"},
@@ -96,6 +106,8 @@ static const struct command_example examples[] = {
      "figures of make at the end; its children are tracked, too"},
     {"memoir run --stacks all python3 train.py", "the whole stack of every allocation"},
     {"memoir run --scan --lost-code 9 ./test", "in a test: fails where memory is lost"},
+    {"memoir run --assert 'peak<200MB' --assert 'lost=0' ./test",
+     "in CI: fails where memory is lost or the heap was larger"},
     {"memoir run --json out.json ./test", "for programs: what it held at the end, by call site"},
     {0},
 };
@@ -123,6 +135,15 @@ static const struct command_section sections[] = {
      "its registers, stacks and data is followed, and what none leads to is lost (see memoir-leaks(1)). Until then the "
      "program is traced, so that neither a debugger nor strace can be used on it. The program's children are tracked, and "
      "not scanned."},
+    {"ASSERTIONS",
+     "NAME OPERATOR VALUE, the operator <, <=, >, >=, = or !=, values as in memoir query (200MB, 10s). Names: peak (most bytes in use on "
+     "the heap at once), live and blocks (bytes and blocks in use at the end), allocated and allocations (in all), rss (most bytes "
+     "resident at once), lost and lost_blocks (what nothing points to at the end, indirectly lost blocks included; scans as --scan "
+     "does), duration. One that cannot be checked, because the program was not tracked or not scanned, does not hold."},
+    {"PYTHON",
+     "CPython serves small objects from arenas of its own, which malloc does not see. So a CPython, found by the name of the executable or "
+     "of a script's interpreter, runs with PYTHONMALLOC=malloc, and one line says so. --keep-pymalloc leaves it as it is, and so does a "
+     "PYTHONMALLOC or PYTHONDEVMODE that is set already, or -E or -I among Python's options."},
     {"JSON",
      "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
      "\"duration_ns\", \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
@@ -144,11 +165,14 @@ struct run {
     char sample[32];        /* "": as the tracker likes */
     const char *why_not;    /* why it cannot be tracked */
     bool preload;
+    bool python;  /* a CPython that is to use malloc */
     bool keep;    /* its books, until we have read them */
     int lost;     /* what the scan at the end came to: COMMAND_OK only where nothing is lost */
     bool scanned; /* somebody looked, at least */
     struct buffer scan; /* the same as JSON */
     struct run_books books;
+    struct run_assertion assertions[OPTION_STRINGS_MAX];
+    bool scans; /* at the end: asked for, or by an assertion */
 };
 
 /* ---- what it takes ---- */
@@ -232,6 +256,7 @@ static void inspect(struct run *run)
     struct stat info;
     if (!found || (stat(path, &info) == 0 && !S_ISREG(info.st_mode)))
         return; /* exec will say */
+    run->python = !v->keep_pymalloc && !run_python_chosen() && run_python_is(run->argv, path);
     enum elf_program_kind kind = elf_program_inspect(path);
     run->preload = elf_program_takes_preload(kind);
     if (kind != ELF_PROGRAM_NEITHER) /* a text without a first line, which sh will run */
@@ -257,6 +282,15 @@ static int check(struct run *run)
             return command_misuse(&cmd_run, "'%s' is no size, which --sample takes: 512K",
                                   v->sample);
         snprintf(run->sample, sizeof(run->sample), "%llu", (unsigned long long)bytes);
+    }
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer error = BUFFER_INIT(1024);
+    run->scans = v->scan;
+    for (size_t i = 0; i < v->assertions.n; i++) {
+        struct run_assertion *assertion = &run->assertions[i];
+        if (run_assertion_parse(v->assertions.all[i], assertion, &error) < 0)
+            return command_misuse(&cmd_run, "%s", buffer_string(&error));
+        run->scans |= assertion->fact == RUN_LOST || assertion->fact == RUN_LOST_BLOCKS;
     }
     return command_keep_books_in(v->dir);
 }
@@ -319,6 +353,8 @@ static void prepare(void *context, pid_t pid)
         setenv("MEMOIR_SUSPENDED", "1", 1);
     else
         unsetenv("MEMOIR_SUSPENDED"); /* of one memoir run around this one */
+    if (run->python)
+        setenv("PYTHONMALLOC", "malloc", 0);
     unsetenv("MEMOIR_KEEP");
     unsetenv(BOOK_KEEP_IN);
     if (run->keep) {
@@ -360,8 +396,8 @@ static void leaving(void *context, pid_t pid)
         .quiet = run->values->quiet,
         .color = run->values->color,
         .terminal = STDERR_FILENO,
-        .text = run->values->quiet ? NULL : &text,
-        .json = run->values->json ? &run->scan : NULL,
+        .text = run->values->quiet || !run->values->scan ? NULL : &text,
+        .json = run->values->json || run->values->assertions.n ? &run->scan : NULL,
     });
     if (r < 0)
         command_fail("its memory could not be scanned: %s", strerror(-r));
@@ -408,6 +444,35 @@ static void tell(const struct run *run, const struct run_summary *summary, bool 
         command_fail("cannot write the summary to '%s': %s", run->values->json, strerror(-r));
 }
 
+/* True where all hold. What does not is told, one line each, whatever else is quiet. */
+static bool assertions_check(const struct run *run, const struct run_summary *summary)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(SUMMARY_MAX);
+    MEMOIR_CLEANUP(freep)
+    struct run_facts *facts = calloc(1, sizeof(*facts));
+    bool all = true;
+    if (run->values->assertions.n == 0)
+        return true;
+    if (facts)
+        run_summary_facts(summary, facts);
+    for (size_t i = 0; i < run->values->assertions.n; i++) {
+        buffer_reset(&out);
+        if (facts && run_assertion_check(&run->assertions[i], facts, &out))
+            continue;
+        struct term term;
+        struct buffer line = BUFFER_INIT(SUMMARY_MAX);
+        term_init(&term, STDERR_FILENO, (enum term_color)run->values->color);
+        buffer_append_str(&line, "memoir: ");
+        term_append(&term, &line, facts ? buffer_string(&out) : "assertions: out of memory", 0);
+        buffer_append_char(&line, '\n');
+        fs_write_all(STDERR_FILENO, buffer_string(&line), line.len);
+        buffer_release(&line);
+        all = false;
+    }
+    return all;
+}
+
 static int supervise(struct run *run, const struct run_child *child, bool text)
 {
     struct run_end end;
@@ -424,12 +489,15 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .ledger = ledger,
                                   .scan = &run->scan};
     tell(run, &summary, text);
+    bool asserted = assertions_check(run, &summary);
     run_books_remove(&run->books);
-    if (run->values->scan && !run->scanned && !run->values->quiet)
+    if (run->scans && !run->scanned && !run->values->quiet)
         tell_unscanned(run, &end);
     bool fine = run->scanned && run->lost == COMMAND_OK; /* no result is no good one */
     if (end.status == 0 && !fine && run->values->lost_code)
         return (int)run->values->lost_code;
+    if (end.status == 0 && !asserted)
+        return COMMAND_FAILED;
     return run_end_alike(end.status);
 }
 
@@ -443,6 +511,9 @@ static int run_run(const void *values, const struct operands *operands)
     inspect(&run);
     if (run.why_not && !v->quiet)
         command_fail("'%s' runs without being tracked: %s", run.argv[0], run.why_not);
+    if (run.python && run.preload && !v->quiet)
+        command_fail("CPython: PYTHONMALLOC=malloc is set, so that its objects are accounted; "
+                     "--keep-pymalloc leaves it as it is");
     bool text = v->summary || (!v->quiet && isatty(STDERR_FILENO));
     struct run_child child = {.argv = run.argv,
                               .prepare = prepare,
@@ -450,13 +521,13 @@ static int run_run(const void *values, const struct operands *operands)
                               .look = look,
                               .fd = -1,
                               .context = &run};
-    if (!text && !v->json && !v->scan)
+    if (!text && !v->json && !run.scans && v->assertions.n == 0)
         return not_started(&run, run_exec(&child));
     run_books_clear(&run.books);
     if (run.preload && run_books_init(&run.books) == 0) {
         run.keep = true;
         child.fd = run.books.events;
-        child.leaving = v->scan ? leaving : NULL;
+        child.leaving = run.scans ? leaving : NULL;
     }
     buffer_init(&run.scan, SUMMARY_MAX);
     r = supervise(&run, &child, text);

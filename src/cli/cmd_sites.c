@@ -15,6 +15,8 @@
 #include "cli/profile_source.h"
 #include "cli/sites.h"
 #include "cli/space_word.h"
+#include "cli/view.h"
+#include "cli/view_process.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "profile/words.h"
@@ -31,6 +33,8 @@ struct sites_values {
     struct command_common common;
     const char *dir, *space, *min, *save;
     uint64_t top, every_ns, for_ns;
+    struct view_options view; /* of these only where, show, sort and columns of --by */
+    const char *by_word;
     int by;
     bool live, allocated, blocks, stacks, diff, no_names;
     bool json, csv, no_header;
@@ -43,10 +47,13 @@ static const struct sites_values defaults = {.top = TOP_UNSET};
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"by", 'b', OPTION_CHOICE, AT(by), "WHAT",
+    {"by", 'b', OPTION_STRING, AT(by_word), "WHAT",
      "a row for each caller (the line that asked), stack, function, file, module, space or device "
-     "(default: caller)",
-     .choices = rows_by_words},
+     "(default: caller); or columns of the table sites, as in memoir query"},
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_SHOW,
+    {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS",
+     "the order, as in memoir query; --where, --show and --sort print the table sites as memoir query does"},
     {"top", 'n', OPTION_NUMBER, AT(top), "N",
      "show N rows at most; 0 shows all (default: 20 on screen, 5 with --stacks, all in JSON and "
      "CSV)"},
@@ -81,6 +88,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
 };
@@ -92,6 +100,7 @@ static const struct command_example examples[] = {
     {"memoir sites 4242 --for 10s", "which lines allocate now, and how fast what they hold grows"},
     {"memoir sites 4242 --save before.sites", "keep this moment"},
     {"memoir sites --diff before.sites 4242", "what has grown since"},
+    {"memoir sites 4242 --where 'bytes>1MB' --by space --json", "as memoir query answers"},
     {"memoir sites 4242 --json | jq '.sites[] | {site, live_bytes}'", "for programs"},
     {0},
 };
@@ -136,11 +145,30 @@ struct ask {
     struct profile_source source;
 };
 
+/* One of rows_by_words; below 0: none of them. */
+static int by_of(const char *word)
+{
+    for (int i = 0; word && rows_by_words[i]; i++)
+        if (strcmp(rows_by_words[i], word) == 0)
+            return i;
+    return word ? -1 : ROWS_BY_CALLER;
+}
+
+/* Is it a question to the table, rather than one of the ways that only this command has? */
+static bool is_question(const struct sites_values *v)
+{
+    return v->view.where || v->view.show || v->view.sort || by_of(v->by_word) < 0;
+}
+
 static int check(const struct sites_values *v, const struct operands *operands)
 {
     int wanted = v->diff ? 2 : 1;
     if (v->json && v->csv)
         return command_misuse(&cmd_sites, "--json and --csv exclude each other");
+    if (is_question(v) && (v->diff || v->every_ns || v->for_ns || v->save || v->stacks))
+        return command_misuse(&cmd_sites,
+                              "--where, --show, --sort and columns in --by go with neither "
+                              "--diff, --every, --for, --save nor --stacks");
     if (v->live + v->allocated + v->blocks > 1)
         return command_misuse(&cmd_sites, "--live, --allocated and --blocks exclude each other");
     if (v->diff && (v->every_ns || v->for_ns || v->save))
@@ -164,7 +192,7 @@ static int ask_parse(struct ask *ask, const struct sites_values *v)
 {
     *ask = (struct ask){
         .v = v,
-        .filter.by = (enum rows_by)v->by,
+        .filter.by = (enum rows_by)(by_of(v->by_word) < 0 ? ROWS_BY_CALLER : by_of(v->by_word)),
         .measure = v->allocated ? ROWS_ALLOCATED
                    : v->blocks  ? ROWS_BLOCKS
                                 : ROWS_LIVE,
@@ -528,6 +556,16 @@ static int run(const void *values, const struct operands *operands)
         r = command_check_dir(v->dir);
     if (r != COMMAND_OK)
         return r;
+    if (is_question(v)) {
+        struct view_options view = v->view;
+        view.by = by_of(v->by_word) == ROWS_BY_CALLER ? NULL : v->by_word;
+        view.json = v->json;
+        view.csv = v->csv;
+        view.no_header = v->no_header;
+        view.color = v->color;
+        return view_process(&cmd_sites, "sites", &view, operands->words[0], v->dir,
+                            v->top == TOP_UNSET ? 0 : v->top);
+    }
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     profile_source_init(&ask.source, v->dir, !v->no_names);
@@ -537,6 +575,14 @@ static int run(const void *values, const struct operands *operands)
     profile_source_release(&ask.source);
     return r;
 }
+
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "sites",
+    .show = "node,pid,program,space,bytes,blocks,site",
+    .sort = "-bytes",
+    .operand = "pid",
+};
 
 const struct command cmd_sites = {
     .name = "sites",
@@ -555,6 +601,7 @@ const struct command cmd_sites = {
     .operands_max = 2,
     .takes_processes = true,
     .takes_files = true,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

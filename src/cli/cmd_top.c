@@ -13,9 +13,13 @@
 #include "cli/command.h"
 #include "cli/top.h"
 #include "cli/top_print.h"
+#include "cli/view.h"
+#include "cli/world.h"
 #include "ledger/host.h"
+#include "query/query.h"
+#include "query/view.h"
 
-enum { OUTPUT_MAX = 256 << 20, INTERVAL_MIN_MS = 50 };
+enum { OUTPUT_MAX = 256 << 20, INTERVAL_MIN_MS = 50, WHERE_MAX = 8192 };
 
 /* For one picture everything may be read once, within reason. */
 #define ONCE_NS (2 * NS_PER_S)
@@ -28,8 +32,7 @@ struct top_values {
     const char *sort, *filter, *user, *columns;
     bool tree, tracked, kernel, once;
     uint64_t number, limit, interval_ns;
-    bool json, csv, no_header;
-    int color;
+    struct view_options view;
 };
 
 static const struct top_values defaults = {.interval_ns = NS_PER_S};
@@ -58,10 +61,11 @@ static const struct option_spec options[] = {
     {"number", 'n', OPTION_NUMBER, AT(number), "N", "print N tables, one each interval, and end"},
     {"limit", 'l', OPTION_NUMBER, AT(limit), "N",
      "print the first N processes; 0 shows all, as by default"},
-    OPTION_JSON,
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTION_WHERE,
+    VIEW_OPTION_BY,
+    VIEW_OPTION_SHOW,
+    VIEW_OPTIONS_PRINT,
+    OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "the daemon's state directory, whose history the page of a process shows (default: "
@@ -75,7 +79,8 @@ static const struct command_example examples[] = {
     {"memoir top --sort rate", "who grows"},
     {"memoir top --user ann --tree", "one user's processes as a tree"},
     {"memoir top --once --limit 10", "the ten largest, as text"},
-    {"memoir top --json | jq '.processes[] | select(.rate_10s > 1e6)'", "for programs"},
+    {"memoir top --by user --show count,rss,heap", "what each user holds"},
+    {"memoir top --json | jq '.rows[] | select(.growth > 1e6)'", "for programs"},
     {0},
 };
 
@@ -105,14 +110,19 @@ static const struct command_section sections[] = {
      "chooses columns; Enter there keeps them, with the order, for the next time. Space stands still, + and - change the "
      "interval, ? helps, q ends."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.top/1\"), \"time\", \"machine\" with the memory of the "
-     "machine (\"parts_bytes\" add up to \"total_bytes\"), and \"processes\", an array of objects with "
-     "the fields above. With --number each document is one line of its own."},
+     "With --json, --csv, --where, --by or --show the answer is that of memoir query host, and --sort takes columns of that table; "
+     "memoir query host --columns lists them, and memoir query system has the memory of the machine. With --number each document is "
+     "one line of its own."},
     {"FILES",
      "$XDG_CONFIG_HOME/memoir/toprc, else ~/.config/memoir/toprc: columns and order of the full screen. Options of the "
      "command line go first; without the file everything is as delivered."},
     {0},
 };
+
+static bool wants_rows(const struct top_values *v)
+{
+    return view_is_plain(&v->view) || v->view.where;
+}
 
 static int find_user(const struct top_values *v, struct top_wish *wish)
 {
@@ -142,9 +152,9 @@ static int make_wish(const struct top_values *v, struct top_options *o)
         .kernel = v->kernel,
     };
     char word[32];
-    if (!v->once && !v->number && !v->json && !v->csv)
+    if (!v->once && !v->number && !wants_rows(v))
         top_config_load(&o->columns, &o->wish);
-    if (v->sort && top_sort_parse(v->sort, &o->wish) < 0)
+    if (v->sort && !wants_rows(v) && top_sort_parse(v->sort, &o->wish) < 0)
         return command_misuse(&cmd_top, "there is no column '%s' to sort by", v->sort);
     if (v->columns && top_columns_parse(v->columns, &o->columns, word) < 0)
         return command_misuse(&cmd_top, "there is no column '%s'", word);
@@ -170,15 +180,12 @@ static int nothing(const struct top_values *v)
 static int print(const struct top_values *v, const struct top_options *o, uint64_t number)
 {
     struct term term;
-    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(top_source_release)
     struct top_source source = {0};
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    struct top_style style = {v->json  ? TOP_JSON
-                              : v->csv ? TOP_CSV
-                                       : TOP_TEXT,
-                              !v->no_header, (size_t)v->limit};
+    struct top_style style = {!v->view.no_header, (size_t)v->limit};
     size_t rows = 0;
     int r = top_source_open(&source, v->dir);
     for (uint64_t i = 0; r == COMMAND_OK && (i < number || !number); i++) {
@@ -188,17 +195,89 @@ static int print(const struct top_values *v, const struct top_options *o, uint64
             nanosleep(&pause, NULL);
         }
         buffer_reset(&out);
-        if (i && style.format == TOP_TEXT)
+        if (i)
             buffer_append_char(&out, '\n');
         r = top_source_look(&source, i ? v->interval_ns / 1000 * AGAIN_PERMILLE : ONCE_NS);
         if (r == 0)
             r = top_print(&source, &o->wish, &style, &term, &out, &rows);
-        if (r == 0 && (rows || style.format != TOP_TEXT))
+        if (r == 0 && rows)
             r = command_output(&out);
     }
     if (r != COMMAND_OK || rows)
         return r;
     return nothing(v);
+}
+
+/* ---- rows of the query core ---- */
+
+static void where_filter(struct buffer *where, const char *filter)
+{
+    char *end;
+    unsigned long number = strtoul(filter, &end, 10);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer any = BUFFER_INIT(WHERE_MAX);
+    view_test_text(&any, "program", "~", filter);
+    buffer_append_str(&any, " or ");
+    struct buffer user = BUFFER_INIT(WHERE_MAX), command = BUFFER_INIT(WHERE_MAX);
+    view_test_text(&user, "user", "~", filter);
+    view_test_text(&command, "command", "~", filter);
+    /* Our own command line has the filter in it. */
+    buffer_printf(&any, "%s or (%s and pid!=%d)", buffer_string(&user), buffer_string(&command),
+                  (int)getpid());
+    if (*filter >= '0' && *filter <= '9' && !*end)
+        buffer_printf(&any, " or pid=%lu", number);
+    buffer_release(&user);
+    buffer_release(&command);
+    view_test(where, "(%s)", buffer_string(&any));
+}
+
+static int make_query(const struct top_values *v, struct query **ret_query)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    int r = COMMAND_OK;
+    struct view_options asked = v->view;
+    asked.sort = v->sort;
+    if (v->user)
+        r = view_test_user(&where, v->user);
+    if (v->filter)
+        where_filter(&where, v->filter);
+    if (v->tracked)
+        view_test(&where, "book_size!=none");
+    if (v->kernel)
+        view_test(&where, "kernel_thread!=none");
+    if (r != COMMAND_OK)
+        return r;
+    return view_query(&cmd_top, query_view_find("top"), &asked, buffer_string(&where),
+                      &(struct view_layout){.limit = v->limit}, ret_query);
+}
+
+static int print_rows(const struct top_values *v, uint64_t number)
+{
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(world_release)
+    struct world world = {0};
+    struct query_result *result = NULL;
+    struct world_options how = {.dir = v->dir};
+    struct timespec pause = {(time_t)(v->interval_ns / NS_PER_S),
+                             (long)(v->interval_ns % NS_PER_S)};
+    int r = make_query(v, &query);
+    if (r == COMMAND_OK)
+        r = query_result_new(query, 0, &result);
+    top_allow_files();
+    for (uint64_t i = 0; r == COMMAND_OK && i < number; i++) {
+        if (i)
+            nanosleep(&pause, NULL);
+        how.repeated = i > 0;
+        r = world_ask(&world, &how, query, result);
+        if (r == COMMAND_OK)
+            r = view_print(query, result, &v->view);
+    }
+    if (r == COMMAND_OK && query_result_rows(result) == 0)
+        r = nothing(v);
+    query_result_free(result);
+    return r;
 }
 
 static int run(const void *values, const struct operands *operands)
@@ -208,9 +287,9 @@ static int run(const void *values, const struct operands *operands)
         .dir = v->dir,
         .state = v->state,
         .interval_ns = v->interval_ns,
-        .color = (enum term_color)v->color,
+        .color = (enum term_color)v->view.color,
     };
-    if (v->json && v->csv)
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_top, "--json and --csv exclude each other");
     if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)
         return command_misuse(&cmd_top, "--interval cannot be shorter than 0.05 seconds");
@@ -219,7 +298,9 @@ static int run(const void *values, const struct operands *operands)
     int r = make_wish(v, &o);
     if (r != COMMAND_OK)
         return r;
-    if (v->number || v->once || v->json || v->csv || v->limit)
+    if (wants_rows(v))
+        return print_rows(v, v->number ? v->number : 1);
+    if (v->number || v->once || v->limit)
         return print(v, &o, v->number ? v->number : 1);
     r = top_run(&o);
     if (r ==
@@ -227,6 +308,13 @@ static int run(const void *values, const struct operands *operands)
         return print(v, &o, isatty(STDOUT_FILENO) ? 0 : 1);
     return r;
 }
+
+/* Of other nodes. */
+static const struct elsewhere elsewhere = {
+    .table = "host",
+    .show = "node,pid,program,user,rss,anon,swap,heap,device,threads",
+    .sort = "-rss",
+};
 
 const struct command cmd_top = {
     .name = "top",
@@ -237,11 +325,12 @@ const struct command cmd_top = {
         "holds, how fast it grows, how much of it is really its own, what of it lies in swap, and, for programs that "
         "keep a book, the live bytes of the heap, pinned memory and devices. Above them stands the memory of the "
         "machine as one bar that adds up to the total.\n\n"
-        "On a pipe, or with --once, --number, --limit, --json or --csv, it prints tables instead. No daemon is needed.",
+        "On a pipe, or with --once, --number, --limit, --where, --by, --show, --json or --csv, it prints tables instead. No daemon is needed.",
     .options = options,
     .examples = examples,
     .sections = sections,
     .fields = fields,
+    .elsewhere = &elsewhere,
     .values_size = sizeof(defaults),
     .defaults = &defaults,
     .run = run,

@@ -305,7 +305,7 @@ static int look(const struct command *command, const struct trace_values *v,
                 const struct operands *operands, bool hot)
 {
     MEMOIR_CLEANUP(trace_source_release)
-    struct trace_source source;
+    struct trace_source source = {0};
     MEMOIR_CLEANUP(table_release)
     struct table table;
     struct trace_filter filter = {.active = v->live, .device = -1, .min = hot};

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/json.h"
+#include "base/json_read.h"
 #include "base/units.h"
 #include "cli/table.h"
 #include "cli/trace.h"
@@ -22,7 +23,7 @@
 #include "nvml/owners.h"
 #include "nvml/visible.h"
 
-enum { ENVIRON_MAX = 4 << 20, BATCH = 256 };
+enum { ENVIRON_MAX = 4 << 20, BATCH = 256, LIST_MAX = 8 << 20 };
 
 enum {
     OWNER_HELD,
@@ -68,7 +69,8 @@ static const struct option_spec options[] = {
     {"device", 0, OPTION_NUMBER, TRACE_AT(device), "N",
      "only this device, as the process counts them"},
     {"context", 0, OPTION_STRING, TRACE_AT(context), "BYTES",
-     "what the driver counts for a CUDA context of this program: nvidia-smi tells before its first allocation"},
+     "what the driver counts for a CUDA context of this program (default: as the observer "
+     "measured it)"},
     TRACE_OPTION_FOR,
     TRACE_OPTION_SOCKET,
     TRACE_OPTION_DIR,
@@ -210,9 +212,77 @@ static void owner_row(struct table *t, const struct owners_row *row, uint64_t al
     table_set_number(t, OWNER_ESTIMATE, row->estimate);
 }
 
-static int device_rows(struct trace_source *source, const struct owned *owned, size_t device,
-                       uint64_t driver_bytes, const char *program, uint64_t context_bytes,
-                       struct table *t)
+/* What the observer knows of the driver's figure beyond blocks. */
+struct beyond {
+    bool has_context, has_before, estimate;
+    uint64_t context_bytes, before_bytes;
+};
+
+static void beyond_device(struct json_read *read, uint64_t wanted, struct beyond *ret_beyond)
+{
+    struct beyond told = {0};
+    struct json_text key;
+    uint64_t device = UINT64_MAX;
+    json_read_object(read);
+    while (json_read_key(read, &key))
+        if (json_text_is(&key, "device"))
+            json_read_u64(read, &device);
+        else if (json_text_is(&key, "context_bytes"))
+            told.has_context = json_read_u64(read, &told.context_bytes);
+        else if (json_text_is(&key, "before_bytes"))
+            told.has_before = json_read_u64(read, &told.before_bytes);
+        else if (json_text_is(&key, "estimate"))
+            json_read_bool(read, &told.estimate);
+        else
+            json_read_skip(read);
+    if (!read->error && device == wanted)
+        *ret_beyond = told;
+}
+
+static void beyond_process(struct json_read *read, pid_t wanted, uint64_t device,
+                           struct beyond *ret_beyond)
+{
+    struct beyond told = {0};
+    struct json_text key;
+    uint64_t pid = 0;
+    json_read_object(read);
+    while (json_read_key(read, &key)) {
+        if (json_text_is(&key, "pid")) {
+            json_read_u64(read, &pid);
+        } else if (json_text_is(&key, "devices")) {
+            json_read_array(read);
+            while (json_read_item(read))
+                beyond_device(read, device, &told);
+        } else {
+            json_read_skip(read);
+        }
+    }
+    if (!read->error && pid == (uint64_t)wanted)
+        *ret_beyond = told;
+}
+
+/* From the observer's answer to "list". */
+static struct beyond beyond_of(const struct buffer *list, pid_t pid, size_t device)
+{
+    struct beyond told = {0};
+    struct json_read read;
+    struct json_text key;
+    json_read_init(&read, list->data ? list->data : "", list->len);
+    json_read_object(&read);
+    while (json_read_key(&read, &key)) {
+        if (!json_text_is(&key, "processes")) {
+            json_read_skip(&read);
+            continue;
+        }
+        json_read_array(&read);
+        while (json_read_item(&read))
+            beyond_process(&read, pid, device, &told);
+    }
+    return json_read_finish(&read) < 0 ? (struct beyond){0} : told;
+}
+
+static int device_rows(const struct owned *owned, size_t device, uint64_t driver_bytes,
+                       const char *program, const struct beyond *beyond, struct table *t)
 {
     struct owners_row *rows = NULL;
     size_t n = 0, n_rows = 0;
@@ -226,9 +296,11 @@ static int device_rows(struct trace_source *source, const struct owned *owned, s
             blocks[n++] = owned->blocks[i];
     struct owners_process process = {.driver_bytes = driver_bytes,
                                      .program = program,
-                                     .has_context = context_bytes > 0,
-                                     .context_estimate = true,
-                                     .context_bytes = context_bytes};
+                                     .has_context = beyond->has_context,
+                                     .has_before = beyond->has_before,
+                                     .context_estimate = beyond->estimate,
+                                     .context_bytes = beyond->context_bytes,
+                                     .before_bytes = beyond->before_bytes};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;
@@ -261,7 +333,7 @@ static void owners_extra(void *context, struct json *json)
 }
 
 static int owners_show(struct trace_source *source, const struct nvml_facts *facts,
-                       struct owned *owned, uint64_t context_bytes)
+                       struct owned *owned, const struct buffer *list, uint64_t context_bytes)
 {
     const struct trace_values *v = source->values;
     pid_t pid = source->identity.pid;
@@ -285,7 +357,11 @@ static int owners_show(struct trace_source *source, const struct nvml_facts *fac
             continue;
         told->has[i] = true;
         told->bytes[i] = p->used_bytes;
-        int r = device_rows(source, owned, i, p->used_bytes, program, context_bytes, &table);
+        struct beyond beyond = beyond_of(list, pid, i);
+        if (context_bytes)
+            beyond = (struct beyond){
+                .has_context = true, .estimate = true, .context_bytes = context_bytes};
+        int r = device_rows(owned, i, p->used_bytes, program, &beyond, &table);
         if (r < 0)
             return r;
     }
@@ -309,10 +385,13 @@ static int owners_run(const void *values, const struct operands *operands)
     struct nvml *nvml = NULL;
     struct owned owned = {0};
     uint64_t context_bytes = 0;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer list = BUFFER_INIT(LIST_MAX);
     const struct trace_values *v = values;
     if (v->context && units_parse_bytes(v->context, &context_bytes) < 0)
         return command_misuse(&cmd_trace_owners, "invalid size '%s' for --context: expected 500MiB",
                               v->context);
+    source.list = &list;
     int r = trace_source_operand(&source, &cmd_trace_owners, values, operands);
     if (r != COMMAND_OK)
         return r;
@@ -329,7 +408,7 @@ static int owners_run(const void *values, const struct operands *operands)
     } else {
         r = owned_read(&source, &owned);
         if (r == 0)
-            r = owners_show(&source, &facts, &owned, context_bytes);
+            r = owners_show(&source, &facts, &owned, &list, context_bytes);
     }
     owned_release(&owned);
     nvml_facts_release(&facts);
@@ -344,8 +423,11 @@ static const struct command_example examples[] = {
 
 static const struct command_section sections[] = {
     {"ROWS THAT ARE NO LINE",
-     "rounding: the driver gives memory in pieces of 2 MiB, pools grow by 32 MiB. CUDA context: code and buffers of the driver itself. before attach: allocated before "
-     "tracing began. unknown: all that remains. A process that is traced from its start by memoir trace run has nothing from before."},
+     "rounding: the driver gives memory in pieces of 2 MiB, pools grow by 32 MiB. CUDA context: code "
+     "and buffers of the driver itself; the observer asks NVML when a program makes its context. "
+     "before attach: what the driver counted when tracing began; the context is part of it unless the "
+     "observer has seen another program make one on that device. unknown: all that remains. A process "
+     "that is traced from its start has nothing from before."},
     {0},
 };
 

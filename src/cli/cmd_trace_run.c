@@ -80,7 +80,7 @@ static int history_get(struct run *run, pid_t pid, struct trace_history **ret_hi
     MEMOIR_CLEANUP(buffer_release)
     struct buffer dump = BUFFER_INIT(TRACE_DUMP_FILE_MAX);
     values.socket = run->socket;
-    int r = trace_source_fetch(&values, pid, &dump, why, sizeof(why));
+    int r = trace_source_fetch(&values, pid, &dump, NULL, why, sizeof(why));
     return r < 0 ? r : trace_dump_decode(dump.data, dump.len, ret_history);
 }
 

@@ -13,8 +13,7 @@
 #include "cli/table.h"
 #include "cli/trace.h"
 #include "cli/trace_hot.h"
-#include "cli/trace_savings.h"
-#include "cli/trace_waste.h"
+#include "trace/waste.h"
 
 enum {
     WASTE_KIND,
@@ -83,18 +82,18 @@ static const struct option_spec options[] = {
 static const struct trace_detail details[] = {
     {WASTE_SITE, "allocated at"}, {WASTE_COPY_SITE, "copied at"}, {0, NULL}};
 
-static void pageable_rows(struct trace_source *source, const struct savings_rates *rates,
+static void pageable_rows(struct trace_source *source, const struct waste_rates *rates,
                           struct table *t)
 {
-    struct trace_copier *copiers;
+    struct trace_copier *copiers = NULL;
     char label[TRACE_LABEL_MAX];
-    size_t n = trace_waste_pageable(source->history, &copiers);
-    for (size_t i = 0; i < n && i < source->values->limit; i++) {
+    ptrdiff_t n = waste_pageable(source->history, source->values->limit, &copiers);
+    for (ptrdiff_t i = 0; i < n; i++) {
         table_row(t);
         table_set_text(t, WASTE_KIND, "pageable");
-        table_set_number(t, WASTE_SAVED, savings_ns(rates, copiers[i].pageable.bytes));
+        table_set_number(t, WASTE_SAVED, waste_saving_ns(rates, copiers[i].pageable.bytes));
         table_set_marks(t, WASTE_SAVED, TABLE_MARK_ESTIMATE);
-        table_set_number(t, WASTE_SAVED_NS, savings_ns(rates, copiers[i].pageable.bytes));
+        table_set_number(t, WASTE_SAVED_NS, waste_saving_ns(rates, copiers[i].pageable.bytes));
         table_set_number(t, WASTE_COPIES, copiers[i].pageable.copies);
         table_set_number(t, WASTE_BYTES, copiers[i].pageable.bytes);
         table_set_text(t, WASTE_COPY_SITE,
@@ -107,10 +106,11 @@ static void repeated_rows(struct trace_source *source, struct table *t)
 {
     static const char *const ways[TRACE_DIRECTIONS] = {"unknown", "to_device", "from_device",
                                                        "on_device", "on_host"};
-    struct trace_again *rows;
+    struct waste_repeat *rows = NULL;
     char label[TRACE_LABEL_MAX], address[32];
-    size_t n = trace_waste_repeats(source->history, source->values->limit, &rows), sites;
-    for (size_t i = 0; i < n; i++) {
+    size_t sites;
+    ptrdiff_t n = waste_repeats(source->history, source->values->limit, &rows);
+    for (ptrdiff_t i = 0; i < n; i++) {
         const struct trace_block *b = &rows[i].block;
         const struct trace_repeat *r = &rows[i].repeat;
         bool host = b->class == TRACE_CLASS_IMPLICIT || b->class == TRACE_CLASS_SYSTEM;
@@ -118,7 +118,7 @@ static void repeated_rows(struct trace_source *source, struct table *t)
         table_row(t);
         table_set_text(t, WASTE_KIND, "repeated");
         table_set_number(t, WASTE_COPIES, r->copies - 1);
-        table_set_number(t, WASTE_BYTES, (r->copies - 1) * r->size);
+        table_set_number(t, WASTE_BYTES, rows[i].bytes);
         table_set_number(t, WASTE_SIZE, r->size);
         table_set_text(t, WASTE_WAY,
                        r->direction < TRACE_DIRECTIONS ? ways[r->direction] : ways[0]);
@@ -136,10 +136,10 @@ static void repeated_rows(struct trace_source *source, struct table *t)
 
 static void uncopied_rows(struct trace_source *source, struct table *t)
 {
-    struct trace_uncopied *rows;
+    struct waste_uncopied *rows = NULL;
     char label[TRACE_LABEL_MAX];
-    size_t n = trace_waste_uncopied(source->history, &rows);
-    for (size_t i = 0; i < n && i < source->values->limit; i++) {
+    ptrdiff_t n = waste_uncopied(source->history, source->values->limit, &rows);
+    for (ptrdiff_t i = 0; i < n; i++) {
         table_row(t);
         table_set_text(t, WASTE_KIND, "uncopied");
         table_set_number(t, WASTE_COPIES, 0);
@@ -160,7 +160,7 @@ static int rate_parse(const char *option, const char *text, uint64_t *rate)
 
 struct told {
     struct trace_source *source;
-    struct savings_rates rates;
+    struct waste_rates rates;
 };
 
 static void waste_extra(void *context, struct json *json)
@@ -171,7 +171,7 @@ static void waste_extra(void *context, struct json *json)
     json_object_begin(json);
     json_field_u64(json, "pageable_bytes_per_second", told->rates.pageable);
     json_field_u64(json, "pinned_bytes_per_second", told->rates.pinned);
-    json_field_u64(json, "saved_ns", savings_ns(&told->rates, t.pageable.bytes));
+    json_field_u64(json, "saved_ns", waste_saving_ns(&told->rates, t.pageable.bytes));
     json_object_end(json);
     json_field_u64(json, "pageable_bytes", t.pageable.bytes);
     json_field_u64(json, "repeated_copies", t.repeated);
@@ -185,7 +185,7 @@ static int waste_run(const void *values, const struct operands *operands)
     struct trace_source source = {0};
     MEMOIR_CLEANUP(table_release)
     struct table table;
-    struct told told = {&source, {SAVINGS_PAGEABLE_RATE, SAVINGS_PINNED_RATE}};
+    struct told told = {&source, {WASTE_PAGEABLE_RATE, WASTE_PINNED_RATE}};
     table_init(&table, columns);
     int r = rate_parse("pageable-rate", v->pageable_rate, &told.rates.pageable);
     if (r == COMMAND_OK)

@@ -14,19 +14,21 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "cli/help.h"
 #include "cli/process_word.h"
 #include "cli/term.h"
+#include "query/query.h"
 
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536, PARTS_MAX = 32 };
 
 const struct command *const commands[] = {
-    &cmd_top,    &cmd_ps,   &cmd_devices, &cmd_buffers, &cmd_sites, &cmd_flame,
-    &cmd_leaks,  &cmd_heap, &cmd_explain, &cmd_query,   &cmd_log,   &cmd_history,
-    &cmd_exited, &cmd_run,  &cmd_trace,   &cmd_pin,     &cmd_open,  &cmd_token,
-    &cmd_doctor, &cmd_demo, &cmd_help,    NULL,
+    &cmd_top,     &cmd_ps,     &cmd_devices, &cmd_buffers, &cmd_sites, &cmd_flame,
+    &cmd_leaks,   &cmd_heap,   &cmd_explain, &cmd_query,   &cmd_log,   &cmd_history,
+    &cmd_exited,  &cmd_run,    &cmd_trace,   &cmd_pin,     &cmd_open,  &cmd_token,
+    &cmd_cluster, &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
 };
 
 static struct sigaction inherited_pipe;
@@ -234,7 +236,13 @@ int command_run(const struct command *command, int argc, char **argv)
     if (operands.n > command->operands_max)
         return command_misuse(command, "unexpected argument '%s' for '%s'",
                               operands.words[command->operands_max], command->name);
-    r = command->run(values, &operands);
+    const struct elsewhere_values *other = &((struct command_common *)values)->elsewhere;
+    if (other->token_file && !other->node)
+        return command_misuse(command, "--node-token goes with --node");
+    if (other->node && other->cluster)
+        return command_misuse(command, "--cluster and --node exclude each other");
+    r = command->elsewhere && elsewhere_wanted(other) ? elsewhere_run(command, values, &operands)
+                                                      : command->run(values, &operands);
     if (r < 0)
         return command_fail("%s: %s", command->name, strerror(-r));
     return r;
@@ -254,10 +262,8 @@ int command_pid_operand(const struct command *command, const struct operands *op
 
 void command_json_begin(struct json *json, struct buffer *out, const char *schema)
 {
-    char now_text[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(now_text, sizeof(now_text), "%FT%TZ", gmtime_r(&now, &tm));
+    char now_text[QUERY_TIME_TEXT_MAX];
+    query_time_text(now_text, clock_real_ns());
     json_init(json, out);
     json_object_begin(json);
     json_field_string(json, "schema", schema);

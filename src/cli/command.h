@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "cli/elsewhere.h"
 #include "cli/options.h"
 
 struct column;
@@ -55,6 +56,8 @@ struct command {
     bool hidden;          /* internal: neither help nor completion tells */
     /* Its subcommands, ended by NULL; their names are "trace hot". The command itself takes no operands then. NULL: none. */
     const struct command *const *parts;
+    /* What --cluster and --node show of other nodes; NULL: it does not take them, or does it by itself. */
+    const struct elsewhere *elsewhere;
 
     /* `values` as described above, `operands` ended by NULL. Returns enum command_exit, or -errno
      * after which main() says what went wrong. */
@@ -64,6 +67,7 @@ struct command {
 /* The first member of every command's values. */
 struct command_common {
     bool help;
+    struct elsewhere_values elsewhere;
 };
 
 #define OPTION_HELP                                                                        \
@@ -96,6 +100,26 @@ struct command_common {
             "look for books in DIR instead of the usual places", .completion = COMPLETE_DIRECTORY \
     }
 
+#define OPTION_CLUSTER                                                                  \
+    {                                                                                   \
+        .name = "cluster", .type = OPTION_FLAG,                                         \
+        .offset = offsetof(struct command_common, elsewhere.cluster),                   \
+        .help = "of all nodes of the cluster, through memoird, with who did not answer" \
+    }
+#define OPTION_NODE                                                                 \
+    {                                                                               \
+        .name = "node", .type = OPTION_STRING,                                      \
+        .offset = offsetof(struct command_common, elsewhere.node), .value = "NAME", \
+        .help = "of another node of the cluster: see 'memoir cluster status'"       \
+    }
+#define OPTION_NODE_TOKEN                                                                 \
+    {                                                                                     \
+        .name = "node-token", .type = OPTION_STRING,                                      \
+        .offset = offsetof(struct command_common, elsewhere.token_file), .value = "FILE", \
+        .help = "with --node: FILE has a token of that node, for what is private there"   \
+    }
+#define OPTIONS_ELSEWHERE OPTION_CLUSTER, OPTION_NODE, OPTION_NODE_TOKEN
+
 /* All commands in the order in which the help lists them, ended by NULL. */
 extern const struct command *const commands[];
 
@@ -119,6 +143,7 @@ extern const struct command cmd_log;
 extern const struct command cmd_open;
 extern const struct command cmd_token;
 extern const struct command cmd_trace;
+extern const struct command cmd_cluster;
 extern const struct command cmd_pin;
 
 /* write() shall say EPIPE, which ends the output quietly. The second one is for who becomes another program. */

@@ -103,8 +103,6 @@ double devices_fullest(const struct devices_view *view);
 
 /* ---- printing ---- */
 
-extern const struct column devices_columns[];
-
 struct devices_style {
     bool owners; /* a line of who holds it */
     unsigned indent;
@@ -113,7 +111,5 @@ struct devices_style {
 /* For people, `term->width` wide (80 where that is not known). */
 void devices_print(const struct devices_view *view, const struct devices_style *style,
                    const struct term *term, struct buffer *out);
-int devices_print_json(const struct devices_view *view, struct buffer *out);
-int devices_print_csv(const struct devices_view *view, bool header, struct buffer *out);
 
 #endif

@@ -51,15 +51,20 @@ static uint64_t ns_of(const json_t *row, const char *key, uint64_t absent)
     return seconds >= 0 && seconds < 1e9 ? (uint64_t)(seconds * (double)NS_PER_S) : absent;
 }
 
-static void trend_read(struct suspect *s, const char *text)
+static uint64_t key_of(const json_t *row)
 {
-    while (text && *text && s->n_spark < LEAK_SPARK) {
-        char *end;
-        uint64_t value = strtoull(text, &end, 10);
-        if (end == text)
-            return;
-        s->spark[s->n_spark++] = value;
-        text = end;
+    const char *text = json_string_value(json_object_get(row, "key"));
+    return text ? strtoull(text, NULL, 16) : 0;
+}
+
+/* Pairs of time and bytes. */
+static void trend_read(struct suspect *s, const json_t *points)
+{
+    size_t n = json_array_size(points);
+    for (size_t i = n > LEAK_SPARK ? n - LEAK_SPARK : 0; i < n; i++) {
+        const json_t *value = json_array_get(json_array_get(points, i), 1);
+        if (json_is_integer(value) && json_integer_value(value) >= 0)
+            s->spark[s->n_spark++] = (uint64_t)json_integer_value(value);
     }
 }
 
@@ -68,6 +73,8 @@ static void fill(struct suspect *s, const json_t *row)
     uint64_t level = number_of(row, "level", 0);
     *s = (struct suspect){
         .pid = number_of(row, "pid", 0),
+        .uid = (uint32_t)number_of(row, "uid", UINT32_MAX),
+        .key = key_of(row),
         .program = text_of(row, "program"),
         .user = text_of(row, "user"),
         .device = text_of(row, "device"),
@@ -78,24 +85,24 @@ static void fill(struct suspect *s, const json_t *row)
         .verdict = level < DETECT_VERDICTS ? (enum detect_verdict)level : DETECT_UNKNOWN,
         .reason = text_of(row, "reason"),
         .why = text_of(row, "why"),
-        .confidence = real_of(row, "confidence", 0) / 100,
-        .bytes_per_s = (double)number_of(row, "rate", 0) / 60,
-        .blocks_per_s = (double)number_of(row, "blocks_rate", 0) / 60,
-        .ever_freed = real_of(row, "freed", -100) / 100,
+        .confidence = real_of(row, "confidence", 0),
+        .bytes_per_s = real_of(row, "growth", 0),
+        .blocks_per_s = real_of(row, "growth_blocks", 0),
+        .ever_freed = real_of(row, "freed_share", -1),
         .live_bytes = number_of(row, "bytes", 0),
         .live_blocks = number_of(row, "blocks", 0),
         .span_ns = ns_of(row, "watched", 0),
         .growing_ns = ns_of(row, "growing", 0),
         .left_ns = ns_of(row, "limit_in", UINT64_MAX),
-        .limit_bytes = number_of(row, "limit_bytes", 0),
-        .limit = text_of(row, "limit"),
-        .book_ino = number_of(row, "book", 0),
+        .limit_bytes = number_of(row, "limit", 0),
+        .limit = text_of(row, "limit_kind"),
+        .book_ino = number_of(row, "book_inode", 0),
         .site_number = (uint32_t)number_of(row, "site_number", 0),
         .frame = text_of(row, "frame"),
     };
     if (json_is_integer(json_object_get(row, "ordinal")))
         s->ordinal = (int32_t)number_of(row, "ordinal", 0);
-    trend_read(s, json_string_value(json_object_get(row, "trend")));
+    trend_read(s, json_object_get(row, "trend"));
 }
 
 /* ---- questions ---- */
@@ -156,11 +163,13 @@ static int rows_ask(const struct leaks_ask *ask, int fd, struct suspects *s)
     char question[512];
     MEMOIR_CLEANUP(decrefp)
     json_t *result = NULL;
-    snprintf(question, sizeof(question),
-             "{\"query\":{\"table\":\"leaks\",%s\"show\":\"pid,program,user,device,device_name,"
-             "device_uid,ordinal,space,level,reason,why,confidence,rate,blocks_rate,freed,bytes,"
-             "blocks,watched,growing,limit_in,limit,limit_bytes,frame,book,site_number,trend\"}}",
-             ask->all ? "\"where\":\"level>=0\"," : "");
+    snprintf(
+        question, sizeof(question),
+        "{\"query\":{\"table\":\"leaks\",%s\"show\":\"pid,program,user,device,device_name,"
+        "device_uid,ordinal,space,level,reason,why,confidence,growth,growth_blocks,freed_share,"
+        "bytes,blocks,watched,growing,limit_in,limit_kind,limit,frame,key,book_inode,"
+        "site_number,uid,trend\"}}",
+        ask->all ? "\"where\":\"level>=0\"," : "");
     int r = result_of(fd, question, &result);
     if (r < 0)
         return r;

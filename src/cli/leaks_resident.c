@@ -71,6 +71,7 @@ static void row_fill(struct suspect *s, pid_t pid, const struct detect_point *po
     detect_explain(r, &why);
     *s = (struct suspect){
         .pid = (uint64_t)pid,
+        .uid = UINT32_MAX,
         .program = comm_of(pid),
         .ordinal = -1,
         .space = strdup("resident"),

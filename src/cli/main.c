@@ -2,12 +2,17 @@
 #include "book/reader.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "history/table.h"
 #include "nvml/worker.h"
+#include "profile/tables.h"
+#include "query/query.h"
 
 int main(int argc, char **argv)
 {
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
+    (void)profile_tables_register();
+    (void)query_table_register(&history_table);
     command_take_signals();
     book_guard_install();
     if (argc < 2) {

@@ -116,6 +116,14 @@ static int parse_choice(const struct option_spec *spec, const char *text, int *r
     return -EINVAL;
 }
 
+static int strings_add(const char *text, struct option_strings *strings)
+{
+    if (strings->n == OPTION_STRINGS_MAX)
+        return -E2BIG;
+    strings->all[strings->n++] = text;
+    return 0;
+}
+
 static int fail_value(const struct option_spec *spec, const char *text, int r, struct buffer *error)
 {
     if (spec->type == OPTION_CHOICE) {
@@ -129,6 +137,8 @@ static int fail_value(const struct option_spec *spec, const char *text, int r, s
         const char *nearest = options_nearest(text, spec->choices);
         if (nearest)
             buffer_printf(error, "; did you mean '%s'?", nearest);
+    } else if (r == -E2BIG) {
+        buffer_printf(error, "--%s can be given %d times at most", spec->name, OPTION_STRINGS_MAX);
     } else if (r == -ERANGE) {
         buffer_printf(error, "'%s' is too large for --%s", text, spec->name);
     } else {
@@ -150,6 +160,9 @@ static int set_value(const struct option_spec *spec, const char *text, void *val
         break;
     case OPTION_STRING:
         *(const char **)to = text;
+        break;
+    case OPTION_STRINGS:
+        r = strings_add(text, to);
         break;
     case OPTION_NUMBER:
         r = parse_number(text, to);

@@ -20,6 +20,13 @@ enum option_type {
     OPTION_NUMBER,   /* uint64_t */
     OPTION_DURATION, /* uint64_t, nanoseconds: "90", "90s", "1h30m"; a bare number is seconds */
     OPTION_CHOICE,   /* int: index into `choices` */
+    OPTION_STRINGS,  /* struct option_strings: may be repeated, each borrowed from argv */
+};
+
+enum { OPTION_STRINGS_MAX = 32 };
+struct option_strings {
+    const char *all[OPTION_STRINGS_MAX];
+    size_t n;
 };
 
 /* What a shell may offer for a value. */

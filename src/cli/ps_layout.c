@@ -4,9 +4,11 @@
 
 #include "base/cleanup.h"
 #include "cli/ps.h"
+#include "cli/world.h"
 #include "query/query.h"
 
-const char ps_rows[] = "pid,user,program,age,device,peak,heap,pinned,other,blocks,rss,state,notes";
+const char ps_rows[] =
+    "pid,user,program,age,device,peak,heap,pinned,other,blocks,rss,state,notes,holds";
 const char ps_sort[] = "-device,+start,+pid";
 const char ps_all_sort[] = "-holds,-device,+start,+pid"; /* those that are gone come last */
 const char ps_wide_rows[] =
@@ -27,6 +29,7 @@ static const struct query_hint process_hints[] = {
     {"rss", .rank = 10},
     {"state", .rank = 5},
     {"notes", .flags = COLUMN_HIDE_EMPTY, .rank = 4},
+    {"holds", .flags = COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -54,13 +57,10 @@ static void paint_all(struct table *table, enum term_style style, size_t columns
 /* Columns as in ps_rows: rows of processes that are gone are dim, what is wrong is yellow. */
 static void paint_process(struct table *table, const struct query_result *result, size_t row)
 {
-    enum { STATE = 11, NOTES = 12 };
+    enum { STATE = 11, NOTES = 12, HOLDS = 13 };
     const struct cell *state = table_cell(table, row, STATE);
     const struct cell *notes = table_cell(table, row, NOTES);
-    bool gone = state->present &&
-                (strcmp(state->text, "exited") == 0 || strcmp(state->text, "closed") == 0 ||
-                 strcmp(state->text, "replaced") == 0);
-    if (gone)
+    if (!table_cell(table, row, HOLDS)->number)
         paint_all(table, STYLE_DIM, table->n_columns);
     if (state->present && strcmp(state->text, "stopped") == 0)
         table_set_style(table, STATE, STYLE_WARN);
@@ -98,15 +98,8 @@ int ps_sheet(struct ledger *ledger, uint64_t pid, bool wide, struct query_sheet 
     };
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
-    struct query_error error;
     struct query_result *result = NULL;
-    int r = query_new(&spec, &query, &error);
-    if (r == 0)
-        r = query_result_new(query, 0, &result);
-    if (r == 0)
-        r = query_run(query, &(struct query_world){.ledger = ledger, .sees_all = true}, result);
-    if (r == 0)
-        r = query_result_finish(result);
+    int r = world_ask_ledger(ledger, NULL, &spec, &query, &result);
     struct query_style style = ps_layout(&(struct query_style){.header = true}, wide);
     if (r == 0)
         r = query_sheet_new(result, query, &style, ret_sheet);

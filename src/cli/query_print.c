@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/spark.h"
 #include "query/query.h"
+#include "query/vocabulary.h"
 
 enum {
     ALWAYS_SHOWN = 3,  /* of the usual columns: who it is */
@@ -34,6 +35,8 @@ static enum column_type type_of(enum query_kind kind)
         return COLUMN_TIME;
     case QUERY_PERCENT:
         return COLUMN_PERCENT;
+    case QUERY_SHARE:
+        return COLUMN_SHARE;
     case QUERY_YES:
         return COLUMN_YES;
     case QUERY_RATE:
@@ -124,7 +127,9 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
         table_set_text(table, c, value->text);
     else if (kind == QUERY_FRAMES || kind == QUERY_POINTS)
         set_list(table, c, kind, value, export);
-    else if (kind == QUERY_PERCENT)
+    else if (kind == QUERY_RATE)
+        table_set_change(table, c, (int64_t)value->number / QUERY_RATE_SCALE);
+    else if (query_kind_is_part(kind))
         table_set_number(table, c,
                          (uint64_t)((double)value->number / (double)value->per * 10000 + 0.5));
     else
@@ -134,11 +139,16 @@ static void set_cell(struct table *table, size_t c, enum query_kind kind,
                         (value->marks & QUERY_AT_LEAST ? TABLE_MARK_AT_LEAST : 0u));
 }
 
-static int print_json(const struct query_result *result, struct buffer *out)
+static int print_json(const struct query_result *result, const struct query_style *style,
+                      struct buffer *out)
 {
     struct json json;
     command_json_begin(&json, out, "memoir.query/1");
     query_result_json(result, &json);
+    if (style->cluster) {
+        json_key(&json, "cluster");
+        json_raw(&json, style->cluster->data, style->cluster->len);
+    }
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);
@@ -187,7 +197,7 @@ int query_print(const struct query_result *result, const struct query *query,
                 const struct query_style *style, const struct term *term, struct buffer *out)
 {
     if (style->format == QUERY_FORMAT_JSON)
-        return print_json(result, out);
+        return print_json(result, style, out);
     if (style->format == QUERY_FORMAT_LINES)
         return query_result_lines(result, out);
     MEMOIR_CLEANUP(query_sheet_freep)
@@ -222,7 +232,7 @@ static const char *groups_text(const struct query_column *column)
         [QUERY_COUNT] = "count", [QUERY_SAME] = "same", [QUERY_ANY] = "any",
     };
     enum query_aggregate aggregate = query_column_aggregate(column);
-    return column->kind == QUERY_PERCENT && aggregate == QUERY_SUM ? "share" : names[aggregate];
+    return query_kind_is_part(column->kind) && aggregate == QUERY_SUM ? "share" : names[aggregate];
 }
 
 static void list_table(struct table *list, const struct query_table *table)
@@ -234,7 +244,7 @@ static void list_table(struct table *list, const struct query_table *table)
         table_set_text(list, LIST_KIND, query_kind_name(c->kind));
         table_set_text(list, LIST_GROUPS, groups_text(c));
         table_set_number(list, LIST_PRIVATE, (c->flags & QUERY_PRIVATE) != 0);
-        table_set_text(list, LIST_HELP, c->help);
+        table_set_text(list, LIST_HELP, query_column_help(c));
     }
 }
 
@@ -269,7 +279,7 @@ static int list_text(const struct query_table *table, const struct query_style *
         table_set_text(&list, LIST_COLUMN - LIST_COLUMN, c->name);
         table_set_text(&list, LIST_KIND - LIST_COLUMN, query_kind_name(c->kind));
         table_set_text(&list, LIST_GROUPS - LIST_COLUMN, groups_text(c));
-        table_set_text(&list, LIST_HELP - LIST_COLUMN, c->help);
+        table_set_text(&list, LIST_HELP - LIST_COLUMN, query_column_help(c));
     }
     buffer_printf(out, "%s%s%s: %s\n\n", term_style(term, STYLE_TITLE), table->name,
                   term_plain(term, STYLE_TITLE), table->help);

@@ -25,6 +25,7 @@ struct query_style {
     bool fit;  /* where room is short, columns may go: nobody asked for them by name */
     bool fine; /* ages below a minute with a fraction: "1.3 ms" */
     enum table_units units;
+    const struct buffer *cluster; /* the JSON member "cluster": who answered; NULL: none */
     /* How columns look, by name; ended by one without. NULL: as their kind. */
     const struct query_hint *hints;
     /* Colours for the last row of the table; NULL: none. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -10,8 +11,10 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/json_read.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/run_assert.h"
 #include "cli/run_child.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
@@ -23,6 +26,7 @@ enum {
     SITES_TOLD = 10000, /* and in JSON, */
     SITES_NAMED = 100,  /* of which so many with function and line: debug information takes time */
     SITE_COLUMNS_MAX = 100,
+    PEAK_ERROR_SHARE = 100, /* an error of a peak that is more than this part of it is told */
 };
 
 #define NO_FIGURES                                                                                \
@@ -44,6 +48,7 @@ struct picture {
     struct held *sites; /* by bytes held, then by bytes ever asked */
     size_t n_sites;
     struct site_names *symbols;
+    uint64_t peak_error; /* bytes by which a peak of the book may be wrong */
 };
 
 static const struct ledger_account *account_of(const struct ledger_process *p, uint32_t space)
@@ -148,8 +153,18 @@ static void picture_take(struct picture *p, const struct ledger *ledger)
     for (size_t i = 0; i < p->process->n_books && !p->book; i++)
         if (p->process->books[i]->identity->source == p->heap->source)
             p->book = p->process->books[i];
+    struct book_status status = {0};
+    if (p->book && book_reader_status(p->book->reader, &status) == 0)
+        p->peak_error = status.peak_error;
     if (p->book && sites_take(p) < 0)
         p->n_sites = 0;
+}
+
+/* Threads add to the peak in steps, so it may be missed by this much; never by more than was allocated beside it. */
+static uint64_t peak_error_of(const struct picture *p, const struct book_totals *t)
+{
+    uint64_t beside = t->alloc_bytes > t->peak_bytes ? t->alloc_bytes - t->peak_bytes : 0;
+    return beside < p->peak_error ? beside : p->peak_error;
 }
 
 static void picture_release(struct picture *p)
@@ -195,9 +210,12 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
     char peak[UNITS_TEXT_MAX], total[UNITS_TEXT_MAX], calls[UNITS_TEXT_MAX], live[UNITS_TEXT_MAX],
         blocks[UNITS_TEXT_MAX];
     const struct book_totals *t = &account->totals;
-    buffer_printf(out, "memoir: %s: peak %s; %s allocations, %s in all; ", what,
-                  units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL),
-                  units_format_count(calls, t->alloc_blocks),
+    uint64_t error = peak_error_of(p, t);
+    buffer_printf(out, "memoir: %s: peak %s", what,
+                  units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL));
+    if (error * PEAK_ERROR_SHARE > t->peak_bytes)
+        buffer_printf(out, " (exact to %s)", units_format_bytes(live, error, UNITS_DECIMAL));
+    buffer_printf(out, "; %s allocations, %s in all; ", units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {
         buffer_append_str(out, "all were freed\n");
@@ -230,9 +248,122 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
     picture_release(&p);
 }
 
+/* ---- for assertions ---- */
+
+static void fact_set(struct run_facts *facts, enum run_fact fact, uint64_t value)
+{
+    facts->known[fact] = true;
+    facts->values[fact] = value;
+}
+
+/* The site that held most at the end or, where nothing was held, that asked for most. */
+static void sites_blame(struct picture *p, struct run_facts *facts)
+{
+    static const enum run_fact of_heap[] = {RUN_PEAK, RUN_LIVE, RUN_BLOCKS, RUN_ALLOCATED,
+                                            RUN_ALLOCATIONS};
+    char bytes[UNITS_TEXT_MAX];
+    const struct held *holds = NULL, *asked = NULL;
+    for (size_t i = 0; i < p->n_sites; i++) {
+        const struct held *h = &p->sites[i];
+        if (h->space != MEMOIR_SPACE_HEAP)
+            continue;
+        holds = holds || !h->bytes ? holds : h;
+        asked = asked && asked->counters.alloc_bytes >= h->counters.alloc_bytes ? asked : h;
+    }
+    for (size_t i = 0; i < sizeof(of_heap) / sizeof(of_heap[0]); i++) {
+        bool end = of_heap[i] <= RUN_BLOCKS && holds;
+        const struct held *h = end ? holds : asked;
+        if (!h)
+            return;
+        const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
+        units_format_bytes(bytes, end ? h->bytes : h->counters.alloc_bytes, UNITS_DECIMAL);
+        snprintf(facts->sites[of_heap[i]], sizeof(facts->sites[0]),
+                 end ? "%s holds most at the end, %s" : "%s asked for most, %s in all",
+                 name ? name->text : "an unknown place", bytes);
+    }
+}
+
+/* {"lost": {"blocks": 1, "bytes": 2}, ...}: adds. */
+static void scan_sum(struct json_read *r, struct run_facts *facts)
+{
+    struct json_text key;
+    uint64_t value = 0;
+    json_read_object(r);
+    while (json_read_key(r, &key)) {
+        enum run_fact fact = json_text_is(&key, "bytes") ? RUN_LOST : RUN_LOST_BLOCKS;
+        if (json_read_u64(r, &value))
+            fact_set(facts, fact, facts->values[fact] + value);
+    }
+}
+
+/* The first site is that which lost most. */
+static void scan_site(struct json_read *r, struct run_facts *facts)
+{
+    struct json_text key, site = {0};
+    uint64_t bytes = 0;
+    char text[UNITS_TEXT_MAX];
+    json_read_array(r);
+    for (size_t i = 0; json_read_item(r); i++) {
+        if (i > 0) {
+            json_read_skip(r);
+            continue;
+        }
+        json_read_object(r);
+        while (json_read_key(r, &key))
+            if (json_text_is(&key, "site"))
+                json_read_string(r, &site);
+            else if (json_text_is(&key, "bytes"))
+                json_read_u64(r, &bytes);
+            else
+                json_read_skip(r);
+        snprintf(facts->sites[RUN_LOST], sizeof(facts->sites[0]), "%.*s lost most, %s",
+                 (int)site.len, site.data ? site.data : "",
+                 units_format_bytes(text, bytes, UNITS_DECIMAL));
+        memcpy(facts->sites[RUN_LOST_BLOCKS], facts->sites[RUN_LOST], sizeof(facts->sites[0]));
+    }
+}
+
+static void scan_facts(const struct buffer *scan, struct run_facts *facts)
+{
+    struct json_read r;
+    struct json_text key;
+    json_read_init(&r, scan->data, scan->len);
+    json_read_object(&r);
+    while (json_read_key(&r, &key))
+        if (json_text_is(&key, "lost") || json_text_is(&key, "indirectly_lost"))
+            scan_sum(&r, facts);
+        else if (json_text_is(&key, "sites"))
+            scan_site(&r, facts);
+        else
+            json_read_skip(&r);
+    if (json_read_finish(&r) < 0)
+        facts->known[RUN_LOST] = facts->known[RUN_LOST_BLOCKS] = false;
+}
+
+void run_summary_facts(const struct run_summary *s, struct run_facts *facts)
+{
+    struct picture p;
+    picture_take(&p, s->ledger);
+    if (p.heap) {
+        const struct book_totals *t = &p.heap->totals;
+        fact_set(facts, RUN_PEAK, t->peak_bytes);
+        fact_set(facts, RUN_LIVE, t->live_bytes);
+        fact_set(facts, RUN_BLOCKS, t->live_blocks);
+        fact_set(facts, RUN_ALLOCATED, t->alloc_bytes);
+        fact_set(facts, RUN_ALLOCATIONS, t->alloc_blocks);
+        sites_blame(&p, facts);
+    }
+    fact_set(facts, RUN_RSS, (uint64_t)s->end->usage.ru_maxrss * 1024);
+    fact_set(facts, RUN_DURATION, s->end->duration_ns);
+    if (s->scan && s->scan->len)
+        scan_facts(s->scan, facts);
+    picture_release(&p);
+}
+
 /* ---- JSON ---- */
 
-static void json_totals(struct json *j, const char *key, const struct ledger_account *account)
+static void json_totals(struct json *j, const char *key, const struct picture *p,
+                        const struct ledger_account *account)
 {
     json_key(j, key);
     if (!account) {
@@ -242,6 +373,7 @@ static void json_totals(struct json *j, const char *key, const struct ledger_acc
     const struct book_totals *t = &account->totals;
     json_object_begin(j);
     json_field_u64(j, "peak_bytes", t->peak_bytes);
+    json_field_u64(j, "peak_error_bytes", peak_error_of(p, t));
     json_field_u64(j, "live_bytes", t->live_bytes);
     json_field_u64(j, "live_blocks", t->live_blocks);
     json_field_u64(j, "alloc_bytes", t->alloc_bytes);
@@ -314,9 +446,9 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     json_end(&j, s->end);
     json_field_bool(&j, "tracked", p.process != NULL);
     json_field_string(&j, "why_not", p.process || s->why_not ? s->why_not : NO_FIGURES);
-    json_totals(&j, "heap", p.heap);
-    json_totals(&j, "mapped", p.mapped);
-    json_totals(&j, "chain", p.chain);
+    json_totals(&j, "heap", &p, p.heap);
+    json_totals(&j, "mapped", &p, p.mapped);
+    json_totals(&j, "chain", &p, p.chain);
     json_losses(&j, p.process);
     json_key(&j, "sites");
     json_array_begin(&j);

@@ -7,6 +7,7 @@
 struct buffer;
 struct ledger;
 struct run_end;
+struct run_facts;
 struct term;
 
 struct run_summary {
@@ -20,6 +21,9 @@ struct run_summary {
 /* For people, each line after "memoir: ". */
 void run_summary_text(const struct run_summary *summary, const struct term *term,
                       struct buffer *out);
+
+/* What --assert can check. */
+void run_summary_facts(const struct run_summary *summary, struct run_facts *ret_facts);
 
 /* One object, "memoir.run/1". */
 int run_summary_json(const struct run_summary *summary, struct buffer *out);

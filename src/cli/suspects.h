@@ -13,17 +13,11 @@
 struct buffer;
 struct term;
 
-extern const struct column suspects_columns[];
-
 struct suspects_style {
     bool header;
     size_t shown; /* rows */
 };
 void suspects_print(const struct suspects *suspects, const struct suspects_style *style,
                     const struct term *term, struct buffer *out);
-int suspects_csv(const struct suspects *suspects, const struct suspects_style *style,
-                 struct buffer *out);
-int suspects_json(const struct suspects *suspects, const struct suspects_style *style,
-                  struct buffer *out);
 
 #endif

@@ -217,6 +217,7 @@ static const char *plain_text(const struct table *table, const struct column *co
     }
     case COLUMN_YES:
         return cell->number ? "yes" : "no";
+    case COLUMN_SHARE:
     case COLUMN_PERCENT: {
         unsigned long long tenths = (cell->number + 5) / 10;
         snprintf(text, TEXT_CELL_MAX, "%llu.%llu %%", tenths / 10, tenths % 10);

@@ -22,7 +22,8 @@ enum column_type {
     COLUMN_BYTES,  /* screen: "25.5 MB"; exported as bytes */
     COLUMN_AGE,    /* set in nanoseconds; screen: "4m12s"; exported as seconds with a fraction */
     COLUMN_YES,    /* set to 0 or 1; screen: "no", "yes"; exported as false, true */
-    COLUMN_TIME, /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
+    COLUMN_TIME,  /* set in nanoseconds since 1970; screen: local time; exported as ISO 8601, UTC */
+    COLUMN_SHARE, /* the same, exported as a fraction: 0.7525 */
     COLUMN_PERCENT, /* set in hundredths of a percent; screen: "75.3%"; exported as 75.25 */
     /* Set as an int64_t in two's complement, exported with its sign: */
     COLUMN_CHANGE,       /* screen: "+12" */

@@ -90,6 +90,10 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
         iso_time(text, cell->number);
         buffer_append_str(out, text);
         break;
+    case COLUMN_SHARE:
+        buffer_printf(out, "%llu.%04u", (unsigned long long)(cell->number / 10000),
+                      (unsigned)(cell->number % 10000));
+        break;
     case COLUMN_PERCENT:
         buffer_printf(out, "%llu.%02u", (unsigned long long)(cell->number / 100),
                       (unsigned)(cell->number % 100));
@@ -160,6 +164,9 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         case COLUMN_TIME:
             iso_time(text, cell->number);
             json_string(json, text);
+            break;
+        case COLUMN_SHARE:
+            json_double(json, (double)cell->number / 10000);
             break;
         case COLUMN_PERCENT:
             json_double(json, (double)cell->number / 100);

@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/table.h"
@@ -94,74 +93,6 @@ static void row_add(struct table *table, const struct top_row *row, const struct
 
 /* ---- the machine ---- */
 
-static void json_pressure(struct json *json, const char *key, const struct host_pressure *p)
-{
-    json_key(json, key);
-    json_object_begin(json);
-    json_field_double(json, "avg10_percent", (double)p->avg10 / 100);
-    json_field_double(json, "avg60_percent", (double)p->avg60 / 100);
-    json_field_double(json, "avg300_percent", (double)p->avg300 / 100);
-    json_field_u64(json, "total_us", p->total_us);
-    json_object_end(json);
-}
-
-static void json_system(struct json *json, const struct host_system *s)
-{
-    json_key(json, "machine");
-    json_object_begin(json);
-    if (s->valid & HOST_HAS_TOTAL) {
-        json_field_u64(json, "total_bytes", s->total_bytes);
-        json_field_u64(json, "free_bytes", s->free_bytes);
-        json_field_u64(json, "active_bytes", s->active_bytes);
-        json_field_u64(json, "inactive_bytes", s->inactive_bytes);
-        json_field_u64(json, "dirty_bytes", s->dirty_bytes);
-        json_field_u64(json, "swap_total_bytes", s->swap_total_bytes);
-        json_field_u64(json, "swap_free_bytes", s->swap_free_bytes);
-        json_key(json, "parts_bytes");
-        json_object_begin(json);
-        for (int p = 0; p < HOST_PARTS; p++)
-            json_field_u64(json, host_part_name((enum host_part)p), s->parts[p]);
-        json_object_end(json);
-    }
-    if (s->valid & HOST_HAS_AVAILABLE) {
-        json_field_u64(json, "available_bytes", s->available_bytes);
-        json_field_u64(json, "used_bytes", s->used_bytes);
-    } else {
-        json_field_null(json, "available_bytes");
-        json_field_null(json, "used_bytes");
-    }
-    if (s->valid & HOST_HAS_PSI) {
-        json_pressure(json, "pressure_some", &s->some);
-        json_pressure(json, "pressure_full", &s->full);
-    } else {
-        json_field_null(json, "pressure_some");
-        json_field_null(json, "pressure_full");
-    }
-    json_object_end(json);
-}
-
-static int print_json(const struct top_source *source, const struct table *table,
-                      struct buffer *out)
-{
-    struct json json;
-    if (table->error)
-        return table->error;
-    command_json_begin(&json, out, "memoir.top/1");
-    json_system(&json, host_system(source->host));
-    json_key(&json, "processes");
-    json_array_begin(&json);
-    for (size_t i = 0; i < table->n_rows; i++) {
-        json_object_begin(&json);
-        table_json_row(table, i, 0, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
-    json_object_end(&json);
-    int r = json_finish(&json);
-    buffer_append_char(out, '\n');
-    return r < 0 ? r : out->error;
-}
-
 static void print_machine(const struct host_system *s, const struct top_rows *rows,
                           const struct term *term, struct buffer *out)
 {
@@ -207,16 +138,11 @@ int top_print(struct top_source *source, const struct top_wish *wish, const stru
     MEMOIR_CLEANUP(table_release)
     struct table table;
     table_init(&table, top_fields);
-    bool text = style->format == TOP_TEXT;
     size_t n = style->limit && style->limit < rows->shown ? style->limit : rows->shown;
     for (size_t i = 0; i < n; i++)
-        row_add(&table, &rows->rows[rows->order[i]], source, text && wish->tree);
+        row_add(&table, &rows->rows[rows->order[i]], source, wish->tree);
     *ret_rows = rows->shown;
     struct table_layout layout = {.header = style->header};
-    if (style->format == TOP_JSON)
-        return print_json(source, &table, out);
-    if (style->format == TOP_CSV)
-        return table_print_csv(&table, &layout, out);
     if (style->header)
         print_machine(host_system(source->host), rows, term, out);
     return table_print(&table, &layout, term, out);

@@ -12,10 +12,7 @@ struct term;
 struct top_source;
 struct top_wish;
 
-enum top_format { TOP_TEXT, TOP_CSV, TOP_JSON };
-
 struct top_style {
-    enum top_format format;
     bool header;
     size_t limit; /* rows; 0: all */
 };

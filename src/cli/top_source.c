@@ -11,7 +11,7 @@
 #define FIND_NS (2 * NS_PER_S) /* new books are found as late as this */
 
 /* The process table keeps a descriptor for each process: as many as we may have. */
-static void allow_files(void)
+void top_allow_files(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
@@ -22,7 +22,7 @@ static void allow_files(void)
 
 int top_source_open(struct top_source *source, const char *dir)
 {
-    allow_files();
+    top_allow_files();
     int r = host_new(&(struct host_options){.user_names = true}, &source->host);
     return r < 0 ? r : follow_new(dir, &source->follow);
 }

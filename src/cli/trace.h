@@ -88,7 +88,8 @@ struct trace_source {
     struct trace_names *names; /* of call sites */
     struct trace_history *history;
     struct trace_identity identity;
-    bool loaded; /* from a file */
+    struct buffer *list; /* the observer's answer to "list" goes here; NULL: it is not asked */
+    bool loaded;         /* from a file */
     bool
         late; /* the process had memory before tracing began: what was pinned then looks pageable */
     char who[TRACE_WHO_MAX]; /* "python3 (PID 123)"; print it by term_append() */
@@ -107,12 +108,13 @@ int trace_source_take(struct trace_source *source, const struct command *command
                       bool loaded);
 void trace_source_release(struct trace_source *source);
 
-/* The binary dump of a traced process, from whoever may give it: the observer of memoird, one that `trace run` or `attach` started.
- * 0; -ESRCH: nobody traces it; -EACCES: an observer is there, but not for this user; other -errno. `ret_why` has a text for people
+/* The binary dump of a traced process: from the observer of memoird or one that `trace run` or `attach` started, or from memoird
+ * itself, which gives users the traces of their own processes. 0; -ESRCH: it is not traced; -EACCES: not for this user; other
+ * -errno. `ret_why` has a text for people
  * where the observer gave one, else "". */
 struct buffer;
 int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buffer *out,
-                       char *ret_why, size_t why_size);
+                       struct buffer *list, char *ret_why, size_t why_size);
 
 /* ---- printing (trace_print.c) ---- */
 

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/term.h"
-#include "nvml/owners.h"
 #include "site/symbols.h"
+#include "trace/own_line.h"
 
 enum { ANSWER_TIMEOUT_MS = 5000, RESULTS_BYTES_MAX = 256 << 20, FETCH_MAX = 256 };
 
@@ -25,85 +25,6 @@ struct trace_names {
     uint64_t *places; /* of the chosen frames of all sites, sorted; NULL: not known yet */
     size_t n_places;
 };
-
-/* ---- which frame ---- */
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static bool is_script(const struct trace_frame *frame)
-{
-    const struct trace_line *lines;
-    return !frame->module && trace_frame_lines(frame, &lines) > 0;
-}
-
-/* A line of an installed package, or of the interpreter's own modules. */
-static bool is_package(const struct trace_frame *frame)
-{
-    const struct trace_line *lines;
-    const char *file = trace_frame_lines(frame, &lines) > 0 ? lines[0].file : "";
-    return strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") ||
-           strstr(file, "/lib/python") || file[0] == '<';
-}
-
-static bool is_runtime(const struct trace_frame *frame)
-{
-    const struct trace_line *lines;
-    const char *path = frame->module ? frame->module->path : "";
-    size_t n = trace_frame_lines(frame, &lines);
-    if (frame->module && !*owners_caller(&path, 1))
-        return true;
-    /* Linked into the program: only names tell. */
-    const char *function = n > 0 ? lines[n - 1].function : "";
-    return strncmp(function, "__cudart", 8) == 0 ||
-           strncmp(function, "libcudart_static_", 17) == 0 ||
-           (strncmp(function, "cuda", 4) == 0 && function[4] >= 'A' && function[4] <= 'Z');
-}
-
-/* A library that many programs use, and whose lines tell little. */
-static bool is_known_library(const struct trace_frame *frame)
-{
-    char name[OWNERS_LIBRARY_MAX];
-    const char *path = frame->module ? frame->module->path : "", *base = base_name(path);
-    if (strncmp(base, "libpython", 9) == 0 || strncmp(base, "libc.so", 7) == 0 ||
-        strncmp(base, "libstdc++", 9) == 0)
-        return true;
-    return strcmp(owners_library(name, path, NULL), base) != 0;
-}
-
-int trace_frame_choose(const struct trace_site *site)
-{
-    int script = -1, caller = -1, own = -1;
-    for (int i = 0; i < site->n_frames; i++) {
-        const struct trace_frame *frame = &site->frames[i];
-        if (is_script(frame)) {
-            if (!is_package(frame))
-                return i;
-            if (script < 0)
-                script = i;
-            continue;
-        }
-        if (is_runtime(frame))
-            continue;
-        if (caller < 0)
-            caller = i;
-        if (own < 0 && frame->module && !is_known_library(frame))
-            own = i;
-    }
-    int chosen = script >= 0 ? script : own >= 0 ? own : caller;
-    return chosen >= 0 ? chosen : site->n_frames > 0 ? 0 : -1;
-}
-
-const char *trace_site_module(const struct trace_site *site)
-{
-    for (int i = 0; i < site->n_frames; i++)
-        if (site->frames[i].module && !is_runtime(&site->frames[i]))
-            return site->frames[i].module->path;
-    return "";
-}
 
 /* ---- names ---- */
 
@@ -259,7 +180,7 @@ static const struct trace_frame *chosen(struct trace_names *names, uint32_t numb
 {
     const struct trace_site *site = trace_sites_get(names->sites, number);
     int i = site ? trace_frame_choose(site) : -1;
-    if (i >= 0 && !is_script(&site->frames[i])) {
+    if (i >= 0 && !trace_frame_is_script(&site->frames[i])) {
         site_name(names, number); /* names may change the choice */
         i = trace_frame_choose(site);
     }
@@ -272,16 +193,16 @@ static void frame_words(const struct trace_frame *frame, char text[static TRACE_
     size_t n = trace_frame_lines(frame, &lines);
     const struct trace_line *line = n > 0 ? &lines[0] : NULL;
     if (line && *line->file)
-        snprintf(text, TRACE_LABEL_MAX, "%s:%u%s%s", base_name(line->file), line->line,
+        snprintf(text, TRACE_LABEL_MAX, "%s:%u%s%s", trace_base_name(line->file), line->line,
                  !*line->function ? ""
                  : frame->module  ? " "
                                   : " in ",
                  line->function);
     else if (line && *line->function)
         snprintf(text, TRACE_LABEL_MAX, "%s (%s)", line->function,
-                 frame->module ? base_name(frame->module->path) : "?");
+                 frame->module ? trace_base_name(frame->module->path) : "?");
     else if (frame->module)
-        snprintf(text, TRACE_LABEL_MAX, "%s+0x%" PRIx64, base_name(frame->module->path),
+        snprintf(text, TRACE_LABEL_MAX, "%s+0x%" PRIx64, trace_base_name(frame->module->path),
                  frame->offset);
     else
         snprintf(text, TRACE_LABEL_MAX, "0x%" PRIx64, frame->offset);
@@ -295,7 +216,7 @@ static uint64_t place_of(const struct trace_frame *frame)
     const struct trace_line *lines;
     const char *text = frame->module ? frame->module->path : "";
     uint64_t hash = UINT64_C(14695981039346656037), number = frame->offset;
-    if (is_script(frame) && trace_frame_lines(frame, &lines) > 0) {
+    if (trace_frame_is_script(frame) && trace_frame_lines(frame, &lines) > 0) {
         text = lines[0].file;
         number = lines[0].line;
     }
@@ -335,18 +256,6 @@ static bool is_shared(struct trace_names *names, const struct trace_frame *frame
                       : NULL;
     return found && ((found > names->places && found[-1] == place) ||
                      (found + 1 < names->places + names->n_places && found[1] == place));
-}
-
-int trace_frame_caller(const struct trace_site *site, int frame)
-{
-    for (int i = frame + 1; i < site->n_frames; i++) {
-        const struct trace_frame *f = &site->frames[i];
-        if (is_script(f) != is_script(&site->frames[frame]))
-            continue;
-        if (is_script(f) ? !is_package(f) : !is_runtime(f) && f->module && !is_known_library(f))
-            return i;
-    }
-    return -1;
 }
 
 const char *trace_names_label(struct trace_names *names, uint32_t number,

@@ -1,8 +1,6 @@
 /* trace_names.h: call sites of histories as people know them.
  *
- * A site is a stack. People know it by one line: their own. That is the innermost line of a script that is not part of an installed
- * package; else the innermost line of any script; else the innermost native frame outside the CUDA runtime and known libraries
- * (torch, cuBLAS, NCCL ...); else the innermost one outside the CUDA runtime and driver. */
+ * trace/own_line.h has the rule by which a stack is known by one line. */
 #ifndef MEMOIR_CLI_TRACE_NAMES_H
 #define MEMOIR_CLI_TRACE_NAMES_H
 
@@ -11,21 +9,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "trace/own_line.h"
 #include "trace/sites.h"
 
 struct buffer;
 struct json;
 struct trace_names;
-
-/* Index of the frame that the site is known by; -1: it has no frames. Pure. Names of native frames help to skip a runtime that is
- * linked statically. */
-int trace_frame_choose(const struct trace_site *site);
-
-/* The next frame outwards that is of the program's own, of a script if `frame` is; -1: none. */
-int trace_frame_caller(const struct trace_site *site, int frame);
-
-/* The module that asked for the memory: the innermost frame's that is not the CUDA runtime or driver; "" if there is none. */
-const char *trace_site_module(const struct trace_site *site);
 
 /* Starts the worker that reads debug information: call it early. Without one, sites have modules and offsets. NULL: no memory. */
 struct trace_names *trace_names_new(void);

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/process_word.h"
 #include "cli/trace.h"
+#include "cli/trace_native.h"
 #include "cli/trace_observer.h"
 #include "ledger/proc.h"
 #include "trace/ask.h"
@@ -23,8 +24,18 @@ const struct trace_values trace_defaults = {
 };
 const char *const trace_by_words[] = {"count", "bytes", NULL};
 
-static int fetch_from(const char *socket, pid_t pid, struct buffer *out, char *ret_why,
-                      size_t why_size)
+/* What the observer's tables say of all its processes. */
+static void list_fetch(const char *socket, struct buffer *list)
+{
+    char why[TRACE_ASK_WHY_MAX];
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
+    if (fd < 0 || trace_ask(fd, "list", list, why) < 0)
+        buffer_reset(list);
+}
+
+static int fetch_from(const char *socket, pid_t pid, struct buffer *out, struct buffer *list,
+                      char *ret_why, size_t why_size)
 {
     char request[32], why[TRACE_ASK_WHY_MAX];
     MEMOIR_CLEANUP(closep)
@@ -37,11 +48,13 @@ static int fetch_from(const char *socket, pid_t pid, struct buffer *out, char *r
         snprintf(ret_why, why_size, "%s", why);
         return strstr(why, "no such process") ? -ESRCH : r;
     }
+    if (r == 0 && list)
+        list_fetch(socket, list);
     return r == -ECONNRESET ? -EACCES : r; /* it closes connections of other users */
 }
 
 int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buffer *out,
-                       char *ret_why, size_t why_size)
+                       struct buffer *list, char *ret_why, size_t why_size)
 {
     char own[108];
     trace_observer_socket(pid, own);
@@ -50,7 +63,15 @@ int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buff
     int result = -ESRCH;
     ret_why[0] = '\0';
     for (size_t i = 0; i < 2 && sockets[i]; i++) {
-        int r = fetch_from(sockets[i], pid, out, ret_why, why_size);
+        int r = fetch_from(sockets[i], pid, out, list, ret_why, why_size);
+        if (r == 0)
+            return 0;
+        if (r != -ESRCH)
+            result = r;
+        buffer_reset(out);
+    }
+    if (!values->socket || result == -EBADMSG) { /* not an observer: perhaps memoird */
+        int r = trace_native_fetch(values->socket, pid, out, ret_why, why_size);
         if (r == 0)
             return 0;
         if (r != -ESRCH)
@@ -73,14 +94,16 @@ static int not_traced(pid_t pid)
 static int fetch_fail(pid_t pid, int error, const char *why)
 {
     if (error == -EACCES || error == -EPERM)
-        return command_fail("cannot read the trace of process %d: only root may ask its observer",
+        return command_fail("cannot read the trace of process %d: it belongs to another user, or "
+                            "it is traced without memoird, and only root may ask its observer",
                             (int)pid);
     return command_fail("cannot read the trace of process %d: %s", (int)pid,
                         *why ? why : strerror(-error));
 }
 
 /* Trace it for a while. */
-static int fetch_briefly(const struct trace_values *values, pid_t pid, struct buffer *out)
+static int fetch_briefly(const struct trace_values *values, pid_t pid, struct buffer *out,
+                         struct buffer *list)
 {
     char why[TRACE_OBSERVER_WHY_MAX], time[UNITS_TEXT_MAX];
     struct trace_observer observer;
@@ -94,7 +117,7 @@ static int fetch_briefly(const struct trace_values *values, pid_t pid, struct bu
         "Process %d is not traced yet: tracing it for %s. 'memoir trace attach %d' traces it until it ends.\n",
         (int)pid, units_format_duration(time, values->for_ns), (int)pid);
     poll(NULL, 0, (int)(values->for_ns / NS_PER_MS));
-    r = fetch_from(observer.socket, pid, out, why, sizeof(why));
+    r = fetch_from(observer.socket, pid, out, list, why, sizeof(why));
     trace_observer_end(&observer);
     if (r == -ESRCH) {
         command_fail("process %d made no call of the CUDA driver in that time", (int)pid);
@@ -110,13 +133,13 @@ static int source_of_process(struct trace_source *source, pid_t pid)
     struct proc_stat stat;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer dump = BUFFER_INIT(TRACE_DUMP_FILE_MAX);
-    int r = trace_source_fetch(source->values, pid, &dump, why, sizeof(why));
+    int r = trace_source_fetch(source->values, pid, &dump, source->list, why, sizeof(why));
     if (r == -ESRCH && proc_stat_read(pid, &stat) < 0) {
         command_fail("no process %d", (int)pid);
         return COMMAND_NOTHING;
     }
     if (r == -ESRCH) {
-        r = fetch_briefly(source->values, pid, &dump);
+        r = fetch_briefly(source->values, pid, &dump, source->list);
         if (r != COMMAND_OK)
             return r;
     } else if (r < 0) {
@@ -176,7 +199,7 @@ int trace_source_open(struct trace_source *source, const struct command *command
                       const struct trace_values *values, const char *word)
 {
     uint64_t pid;
-    *source = (struct trace_source){.command = command, .values = values};
+    *source = (struct trace_source){.command = command, .values = values, .list = source->list};
     if (values->json && values->csv)
         return command_misuse(command, "--json and --csv exclude each other");
     source->names = trace_names_new();
@@ -190,7 +213,7 @@ int trace_source_open(struct trace_source *source, const struct command *command
 int trace_source_operand(struct trace_source *source, const struct command *command,
                          const struct trace_values *values, const struct operands *operands)
 {
-    *source = (struct trace_source){0};
+    *source = (struct trace_source){.list = source->list};
     if (operands->n < 1)
         return command_misuse(command, "missing argument: PID%s",
                               command->takes_files ? " or FILE" : "");

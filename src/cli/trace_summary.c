@@ -14,8 +14,7 @@
 #include "cli/trace.h"
 #include "cli/trace_hot.h"
 #include "cli/trace_oom.h"
-#include "cli/trace_savings.h"
-#include "cli/trace_waste.h"
+#include "trace/waste.h"
 
 enum { HOT_ROWS = 5, PAGEABLE_ROWS = 5, UNCOPIED_ROWS = 3, BATCH = 64 };
 
@@ -164,17 +163,16 @@ static void hottest(struct trace_source *source, const struct term *term, struct
 
 static void pageable(struct trace_source *source, const struct term *term, struct buffer *out)
 {
-    struct savings_rates rates = {SAVINGS_PAGEABLE_RATE, SAVINGS_PINNED_RATE};
-    struct trace_copier *copiers;
-    size_t n = trace_waste_pageable(source->history, &copiers);
+    struct trace_copier *copiers = NULL;
+    ptrdiff_t n = waste_pageable(source->history, PAGEABLE_ROWS, &copiers);
     uint64_t bytes = trace_history_totals(source->history).pageable.bytes;
     char label[TRACE_LABEL_MAX], text[UNITS_TEXT_MAX], count[UNITS_TEXT_MAX], time[UNITS_TEXT_MAX];
     if (n > 0) {
         title(term, out, "Copies from and to pageable memory");
         buffer_printf(out, "  pinned memory would save about %s (estimate)\n",
-                      units_format_duration(time, savings_ns(&rates, bytes)));
+                      units_format_duration(time, waste_saving_ns(NULL, bytes)));
     }
-    for (size_t i = 0; i < n && i < PAGEABLE_ROWS; i++) {
+    for (ptrdiff_t i = 0; i < n; i++) {
         buffer_append_str(out, "  ");
         term_append(term, out, trace_names_label(source->names, copiers[i].site, label), 0);
         buffer_printf(out, ": %s in %s copies\n", trace_bytes(text, copiers[i].pageable.bytes),
@@ -185,12 +183,12 @@ static void pageable(struct trace_source *source, const struct term *term, struc
 
 static void uncopied(struct trace_source *source, const struct term *term, struct buffer *out)
 {
-    struct trace_uncopied *rows;
-    size_t n = trace_waste_uncopied(source->history, &rows);
+    struct waste_uncopied *rows = NULL;
+    ptrdiff_t n = waste_uncopied(source->history, UNCOPIED_ROWS, &rows);
     char label[TRACE_LABEL_MAX], text[UNITS_TEXT_MAX], count[UNITS_TEXT_MAX];
     if (n > 0)
         title(term, out, "Allocations never copied over the bus");
-    for (size_t i = 0; i < n && i < UNCOPIED_ROWS; i++) {
+    for (ptrdiff_t i = 0; i < n; i++) {
         buffer_append_str(out, "  ");
         term_append(term, out, trace_names_label(source->names, rows[i].site, label), 0);
         buffer_printf(out, ": %s in %s allocation%s (%s)\n", trace_bytes(text, rows[i].bytes),

@@ -56,6 +56,37 @@ void view_test_text(struct buffer *where, const char *column, const char *op, co
     buffer_append_char(where, '"');
 }
 
+/* A pattern with a star at the end, and none that has more there: the whole of it, in any case of letters. */
+void view_test_word(struct buffer *where, const char *column, const char *value)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer pattern = BUFFER_INIT(WHERE_MAX);
+    buffer_printf(&pattern, "%s*", value);
+    view_test_text(where, column, "~", buffer_string(&pattern));
+    buffer_reset(&pattern);
+    buffer_printf(&pattern, "%s?*", value);
+    view_test_text(where, column, "!~", buffer_string(&pattern));
+}
+
+void view_test_device(struct buffer *where, const char *device)
+{
+    char *end;
+    unsigned long number = strtoul(device, &end, 10);
+    buffer_append_str(where, where->len ? " and (" : "(");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer any = BUFFER_INIT(WHERE_MAX);
+    if (*device >= '0' && *device <= '9' && !*end)
+        buffer_printf(&any, "ordinal=%lu or ", number);
+    static const char *const columns[] = {"device", "device_uid", "device_bus", "device_name"};
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        struct buffer one = BUFFER_INIT(WHERE_MAX);
+        view_test_word(&one, columns[i], device);
+        buffer_printf(&any, "%s(%s)", i ? " or " : "", buffer_string(&one));
+        buffer_release(&one);
+    }
+    buffer_printf(where, "%s)", buffer_string(&any));
+}
+
 int view_test_user(struct buffer *where, const char *user)
 {
     char *end;
@@ -109,8 +140,8 @@ static int check_where(const struct command *command, const struct query_view *v
 }
 
 int view_query(const struct command *command, const struct query_view *view,
-               const struct view_options *options, const char *where, const char *rows,
-               const char *sort, uint64_t limit, struct query **ret_query)
+               const struct view_options *options, const char *where,
+               const struct view_layout *layout, struct query **ret_query)
 {
     int r = check_where(command, view, options);
     if (r != 0)
@@ -130,11 +161,12 @@ int view_query(const struct command *command, const struct query_view *view,
         .where = buffer_string(&both),
         .show = options->show            ? options->show
                 : view_is_plain(options) ? NULL
-                                         : rows,
-        .sort = options->sort ? options->sort
-                : options->by ? NULL
-                              : sort,
-        .limit = limit,
+                                         : layout->rows,
+        .sort = options->sort                           ? options->sort
+                : options->by || view_is_plain(options) ? NULL
+                                                        : layout->sort,
+        .limit = layout->limit,
+        .others = layout->others && !view_is_plain(options),
     };
     struct query_spec spec;
     struct query_error error;

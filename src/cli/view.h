@@ -61,15 +61,26 @@ struct query_style view_style(const struct view_options *options);
 void view_test(struct buffer *where, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The same with a value in quotes: COLUMN OPERATOR "VALUE". */
 void view_test_text(struct buffer *where, const char *column, const char *op, const char *value);
+/* The same value in any case of letters. */
+void view_test_word(struct buffer *where, const char *column, const char *value);
 /* A user by name or number: COMMAND_OK, or COMMAND_NOTHING after a word on stderr. */
 int view_test_user(struct buffer *where, const char *user);
 
 /* The question of a view: with the options of its user and `where`, what the command's own options ask for ("" : nothing).
- * `rows` (NULL: the view's) are the columns that the layout needs; they are asked for unless the answer is printed plainly.
+ * The rows of `layout` are the columns that it needs; they are asked for unless the answer is printed plainly.
  * COMMAND_OK; COMMAND_USAGE after words on stderr; -errno. */
+struct view_layout {
+    const char *rows; /* NULL: the view's */
+    const char *sort; /* NULL: the view's; of rows that are not grouped */
+    uint64_t limit;   /* 0: all */
+    bool others;      /* what the rows past the limit add up to */
+};
 int view_query(const struct command *command, const struct query_view *view,
-               const struct view_options *options, const char *where, const char *rows,
-               const char *sort, uint64_t limit, struct query **ret_query);
+               const struct view_options *options, const char *where,
+               const struct view_layout *layout, struct query **ret_query);
+
+/* A test for a device by its number, identity, bus address or name. */
+void view_test_device(struct buffer *where, const char *device);
 
 /* What is wrong with a question, below it the words with the place marked. Returns COMMAND_USAGE. */
 int view_misuse(const struct command *command, const struct query_error *error,

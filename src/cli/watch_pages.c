@@ -15,6 +15,7 @@
 #include "cli/devices.h"
 #include "cli/ps.h"
 #include "cli/watch.h"
+#include "cli/world.h"
 #include "ledger/follow.h"
 #include "ledger/ledger.h"
 
@@ -220,32 +221,39 @@ int watch_page_processes(struct watch *w)
 
 int watch_page_buffers(struct watch *w)
 {
-    MEMOIR_CLEANUP(buffers_release)
-    struct buffers b = {0};
     struct ledger *ledger = follow_ledger(w->follow);
     const struct ledger_process *p = ledger_process_find(ledger, w->chosen);
-    struct buffers_filter filter = {.pid = (uint64_t)w->chosen, .limit = BUFFERS_SHOWN};
-    int r = buffers_take(ledger, &filter, &b);
+    char where[64];
+    snprintf(where, sizeof(where), "pid=%d and state!=none", (int)w->chosen);
+    struct query_spec spec = {.table = "buffers",
+                              .where = where,
+                              .show = buffers_rows,
+                              .sort = buffers_sort,
+                              .limit = BUFFERS_SHOWN,
+                              .others = true};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_result *result = NULL;
+    struct buffers_sum sum;
+    int r = world_ask_ledger(ledger, w->symbols, &spec, &query, &result);
     if (r < 0)
         return r;
+    buffers_sum(result, &sum);
     char count[UNITS_TEXT_MAX], bytes[UNITS_TEXT_MAX];
     buffer_append_str(&w->text, term_style(&w->term, STYLE_TITLE));
     term_append(&w->term, &w->text, p ? p->name : "process", 40);
     buffer_printf(&w->text, " (PID %d)%s: %s block%s, %s%s\n", (int)w->chosen,
-                  term_plain(&w->term, STYLE_TITLE), units_format_count(count, b.matched),
-                  b.matched == 1 ? "" : "s",
-                  units_format_bytes(bytes, b.matched_bytes, UNITS_DECIMAL),
+                  term_plain(&w->term, STYLE_TITLE), units_format_count(count, sum.blocks),
+                  sum.blocks == 1 ? "" : "s", units_format_bytes(bytes, sum.bytes, UNITS_DECIMAL),
                   !p                         ? ", it is gone"
-                  : b.n < b.matched          ? "; the largest:"
+                  : sum.shown < sum.blocks   ? "; the largest:"
                   : !ledger_process_holds(p) ? "; it has ended"
                                              : "");
     w->fixed = 2;
-    MEMOIR_CLEANUP(table_release)
-    struct table table;
-    table_init(&table, buffers_columns);
-    buffers_rows(&b, 0, b.n, w->symbols, &table);
-    struct table_layout layout = {.header = true};
-    return table_print(&table, &layout, &w->term, &w->text);
+    struct query_style style = buffers_layout(&(struct query_style){.header = true});
+    r = query_print(result, query, &style, &w->term, &w->text);
+    query_result_free(result);
+    return r;
 }
 
 /* ---- help ---- */

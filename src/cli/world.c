@@ -5,11 +5,13 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/ps.h"
+#include "history/tier.h"
 #include "ledger/cgroups.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
@@ -18,6 +20,7 @@
 enum {
     PROBE_ONCE_MS = 2000,   /* CPU time for costly fields of a single question, */
     PROBE_REPEATED_MS = 20, /* and of each that is repeated */
+    HISTORY_PAST_S = 3600,
 };
 
 /* One user has most of the rows, so the last answer will do. */
@@ -115,6 +118,23 @@ static int look_at_cgroups(struct world *world)
     return r < 0 ? command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r)) : COMMAND_OK;
 }
 
+/* The last hour in minutes; memoir history takes other times. */
+static int look_at_history(struct world *world, const struct world_options *options)
+{
+    const char *state = ps_state_find(options->state);
+    uint64_t now_s = clock_real_ns() / NS_PER_S;
+    snprintf(world->history_path, sizeof(world->history_path), "%s/%s", state, HISTORY_FILE);
+    world->history = (struct history_world){.path = world->history_path,
+                                            .since_s = now_s - HISTORY_PAST_S,
+                                            .until_s = now_s + 1,
+                                            .step_s = HISTORY_STEP_MAX_S};
+    if (access(world->history_path, R_OK) == 0)
+        return COMMAND_OK;
+    command_fail("cannot read the history in '%s': %s; memoird keeps it while it runs", state,
+                 strerror(errno));
+    return COMMAND_NOTHING;
+}
+
 static int look_at_books(struct world *world, const struct world_options *options)
 {
     ledger_freep(&world->ledger);
@@ -131,13 +151,15 @@ int world_look(struct world *world, const struct world_options *options, const s
         r = look_at_exits(world, options);
     if (r == 0 && needs & QUERY_NEEDS_CGROUPS)
         r = look_at_cgroups(world);
+    if (r == 0 && needs & QUERY_NEEDS_HISTORY)
+        r = look_at_history(world, options);
     if (r == 0 && needs & QUERY_NEEDS_BOOKS)
         r = look_at_books(world, options);
     if (r == 0 && needs & QUERY_NEEDS_HOST)
         r = look_at_host(world, options, needs);
     if (r == 0 && needs & QUERY_NEEDS_DRIVER && world->ledger)
         look_at_driver(world, query);
-    if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols)
+    if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
         world->symbols = site_names_new();
     /* What we could read is ours to see: the books' permissions decide. */
     *ret_world = (struct query_world){
@@ -146,6 +168,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .n_exited = world->exited.n,
         .host = world->host,
         .cgroups = world->cgroups,
+        .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
         .sees_all = true,
         .user_name = user_name,
         .site_name = world->symbols ? site_name : NULL,
@@ -164,6 +187,36 @@ int world_ask(struct world *world, const struct world_options *options, const st
     query_result_reset(result);
     r = query_run(query, &looked, result);
     return r < 0 ? r : query_result_finish(result);
+}
+
+int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
+                     const struct query_spec *spec, struct query **ret_query,
+                     struct query_result **ret_result)
+{
+    struct world names = {.symbols = symbols};
+    struct query_world world = {.ledger = ledger,
+                                .sees_all = true,
+                                .user_name = user_name,
+                                .site_name = symbols ? site_name : NULL,
+                                .context = &names};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_result *result = NULL;
+    int r = query_new(spec, &query, &error);
+    if (r == 0)
+        r = query_result_new(query, 0, &result);
+    if (r == 0)
+        r = query_run(query, &world, result);
+    if (r == 0)
+        r = query_result_finish(result);
+    if (r < 0) {
+        query_result_free(result);
+        return r;
+    }
+    *ret_query = MEMOIR_TAKE(query);
+    *ret_result = result;
+    return 0;
 }
 
 void world_release(struct world *world)

@@ -9,8 +9,11 @@
 #include <stdint.h>
 
 #include "cli/driver.h"
+#include "cli/ps.h"
+#include "history/table.h"
 #include "query/query.h"
 
+struct query_spec;
 struct site_names;
 
 struct world_options {
@@ -27,7 +30,10 @@ struct world {
     struct driver driver;
     struct cgroups *cgroups;
     struct query_exited_list exited;
+    struct history_world history;
+    char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
+    bool no_symbols;            /* leave it so */
     uint32_t uid;               /* the user that was looked up last */
     char user[64];
     bool known; /* `uid` and `user` are set */
@@ -42,6 +48,12 @@ int world_look(struct world *world, const struct world_options *options, const s
 /* Look, run and finish: the answer of now. `result` is emptied first. */
 int world_ask(struct world *world, const struct world_options *options, const struct query *query,
               struct query_result *result);
+
+/* Ask a ledger that is at hand, as of its last refresh; for query_free() and query_result_free(). `symbols` may be NULL.
+ * 0 or -errno. */
+int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
+                     const struct query_spec *spec, struct query **ret_query,
+                     struct query_result **ret_result);
 
 void world_release(struct world *world);
 

@@ -32,6 +32,10 @@ struct bus {
     const char *servers[SERVERS_MAX];
 };
 
+/* libnats gives up on servers that refuse us, and does not tell what they said. */
+static const char refused[] =
+    "the server refuses the connection: authorization failed, or TLS is wrong; its log says more";
+
 /* ---- what libnats calls ---- */
 
 static void why_set(struct bus *bus, const char *why)
@@ -77,7 +81,9 @@ static void on_closed(natsConnection *connection, void *closure)
     struct bus *bus = closure;
     const char *why = NULL;
     natsStatus status = natsConnection_GetLastError(connection, &why);
-    if (status != NATS_OK)
+    if (status == NATS_NO_SERVER)
+        why_set(bus, refused);
+    else if (status != NATS_OK)
         why_set(bus, why && *why ? why : natsStatus_GetText(status));
     state_set(bus, BUS_CLOSED);
     call_came(bus);
@@ -259,9 +265,8 @@ int bus_open(const struct bus_options *options, struct bus **ret_bus,
         return 0;
     }
     const char *last = nats_GetLastError(NULL);
-    if (s == NATS_NO_SERVER) /* libnats does not tell what the server said */
-        last =
-            "the server refuses the connection: authorization failed, or TLS is wrong; its log says more";
+    if (s == NATS_NO_SERVER)
+        last = refused;
     if (!ret_why[0])
         snprintf(ret_why, BUS_WHY_MAX, "%s", last && *last ? last : natsStatus_GetText(s));
     bus_free(bus);

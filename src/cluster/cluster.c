@@ -51,8 +51,6 @@ int cluster_new(const struct cluster_options *options, struct cluster **ret_clus
     snprintf(c->id, sizeof(c->id), "%s", options->id);
     snprintf(c->name, sizeof(c->name), "%s", options->name);
     snprintf(c->version, sizeof(c->version), "%s", options->version);
-    if (!c->options.interval_ms)
-        c->options.interval_ms = MEMBER_INTERVAL_MS;
     c->options.bus.heard = cluster_heard;
     c->options.bus.changed = cluster_changed;
     c->options.bus.context = c;

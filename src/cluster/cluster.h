@@ -57,8 +57,7 @@ struct cluster_figures {
 struct cluster_options {
     struct bus_options bus; /* its callbacks are ours */
     const char *id, *name, *version;
-    uint64_t started_ns;  /* since 1970 */
-    unsigned interval_ms; /* of heartbeats; 0: MEMBER_INTERVAL_MS */
+    uint64_t started_ns; /* since 1970 */
 
     void (*wake)(void *context); /* any thread: cluster_turn() has something to do */
     /* From cluster_turn(): */

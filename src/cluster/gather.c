@@ -15,6 +15,7 @@ struct gather {
     struct query *query;
     struct query_result *result;
     uint64_t begin_ns, stall_ns, deadline_ns; /* moments */
+    uint64_t last_ns;                         /* when the last answer came */
     uint64_t end_ns;                          /* 0: not done */
     struct gather_node *nodes;                /* by ID */
     size_t n, cap;
@@ -32,6 +33,8 @@ int gather_new(const struct gather_options *options, struct gather **ret_gather)
         query_free(options->query);
         return r;
     }
+    if (options->query)
+        query_sum_nodes(options->query);
     g->nonce = options->nonce;
     g->query = options->query;
     g->begin_ns = options->now_ns;
@@ -161,6 +164,7 @@ static bool take(struct gather *g, struct gather_node *node, const void *bytes, 
         return reject(g, node,
                       r == -ENOMEM ? "no memory for its answer" : "its answer was invalid");
     node->took_ns = now_ns - g->begin_ns;
+    g->last_ns = now_ns;
     state_set(g, node, GATHER_ANSWERED, "");
     return true;
 }
@@ -215,9 +219,16 @@ static void give_up(struct gather *g, enum gather_state state, const char *why)
             state_set(g, &g->nodes[i], GATHER_MISSING, why);
 }
 
+static uint64_t stall_of(const struct gather *g)
+{
+    uint64_t flow_ns = g->last_ns + GATHER_FLOW_MS * NS_PER_MS;
+    uint64_t stall_ns = flow_ns > g->stall_ns ? flow_ns : g->stall_ns;
+    return stall_ns < g->deadline_ns ? stall_ns : g->deadline_ns;
+}
+
 bool gather_tick(struct gather *g, uint64_t now_ns, uint64_t *ret_next_ns)
 {
-    if (g->counts[GATHER_WAITING] && now_ns >= g->stall_ns)
+    if (g->counts[GATHER_WAITING] && now_ns >= stall_of(g))
         give_up(g, GATHER_WAITING, "no sign of life");
     if (g->counts[GATHER_WORKING] && now_ns >= g->deadline_ns)
         give_up(g, GATHER_WORKING, "not ready in time");
@@ -225,7 +236,7 @@ bool gather_tick(struct gather *g, uint64_t now_ns, uint64_t *ret_next_ns)
         g->end_ns = now_ns;
         return true;
     }
-    *ret_next_ns = g->counts[GATHER_WAITING] ? g->stall_ns : g->deadline_ns;
+    *ret_next_ns = g->counts[GATHER_WAITING] ? stall_of(g) : g->deadline_ns;
     return false;
 }
 

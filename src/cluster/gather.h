@@ -2,7 +2,8 @@
  * belongs to one thread at a time.
  *
  * A node that is expected is
- *     WAITING   nothing has come: given up after GATHER_STALL_MS
+ *     WAITING   nothing has come: given up after GATHER_STALL_MS, or as long as others' answers keep coming, when none
+ *               came for GATHER_FLOW_MS: a thousand answers take their time on the asker's side
  *     WORKING   it acknowledged: given up at the deadline
  *     ANSWERED  its answer is part of the result
  *     REFUSED   it said why it does not answer
@@ -25,6 +26,7 @@ struct query_result;
 
 enum {
     GATHER_STALL_MS = 100,
+    GATHER_FLOW_MS = 25,
     GATHER_DEADLINE_MS = 2000,
     GATHER_REPLY_MAX = 8 << 20, /* bytes of one node's answer, all parts */
     GATHER_ROWS_MAX = 200000,   /* of the merged result; the rest is counted */

@@ -92,8 +92,9 @@ struct cluster {
     size_t open_n;
     struct greeting greetings[GREETINGS_MAX];
     size_t n_greetings;
-    uint64_t beat_ns;   /* when the next heartbeat is due */
-    uint64_t reopen_ns; /* when to try again to open the bus */
+    uint32_t interval_ms; /* of heartbeats, as told last */
+    uint64_t beat_ns;     /* when the next heartbeat is due */
+    uint64_t reopen_ns;   /* when to try again to open the bus */
     uint64_t reopen_wait_ns;
     unsigned generation; /* of the connection that we said hello on */
     uint64_t members_due_ns;

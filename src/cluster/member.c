@@ -235,6 +235,15 @@ uint64_t members_tick(struct members *members, uint64_t now_ns,
     return next;
 }
 
+uint32_t members_interval_ms(const struct members *members)
+{
+    uint32_t alive = 0;
+    for (size_t i = 0; i < members->n; i++)
+        alive += members->list[i].state == MEMBER_ALIVE;
+    uint32_t ms = alive * MEMBER_INTERVAL_NODE_MS;
+    return ms > MEMBER_INTERVAL_MS ? ms : MEMBER_INTERVAL_MS;
+}
+
 const char *member_label(const struct member *member, char label[static MEMBER_LABEL_MAX])
 {
     if (member->shared_name)

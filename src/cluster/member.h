@@ -19,8 +19,10 @@
 struct members;
 
 enum {
-    MEMBER_INTERVAL_MS = 2000, /* between heartbeats */
-    MEMBER_GRACE_MS = 400,     /* death is seen after 2 * interval + this: 4.4 s */
+    MEMBER_INTERVAL_MS = 2000, /* between heartbeats, */
+    MEMBER_INTERVAL_NODE_MS =
+        8, /* and this for each member where that is more: everybody hears everybody */
+    MEMBER_GRACE_MS = 400, /* death is seen after 2 * interval + this: 4.4 s */
     MEMBER_FORGET_S = 3600,
     MEMBER_LEFT_S = 60,
     MEMBERS_MAX = 4096, /* further ones are counted and left out */
@@ -77,6 +79,9 @@ struct member *members_find(struct members *members, const char *id);
  * `ret_several` (may be NULL): the name fits more than one. */
 const struct member *members_named(const struct members *members, const char *word,
                                    bool *ret_several);
+
+/* How long this node waits between heartbeats, among so many that are alive. */
+uint32_t members_interval_ms(const struct members *members);
 
 /* Its name, with the first digits of its ID where another has the same name: "web~3fa9". Returns `label`. */
 const char *member_label(const struct member *member, char label[static MEMBER_LABEL_MAX]);

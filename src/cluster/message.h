@@ -50,7 +50,7 @@ struct message_hello {
 enum message_what {
     MESSAGE_QUERY =
         1, /* body: table, by, where, show and sort, each ended by NUL, limit, others; the reply is a partial result (query/partial.h) */
-    MESSAGE_CALL, /* body: method, path, arguments and body of an HTTP call; the reply is its answer */
+    MESSAGE_CALL, /* body: method and target of an HTTP call, each ended by NUL, and its body; the reply: status, type, file name, answer */
 };
 
 /* Who asks, proved by a token of the target (mac), or vouched for by the asking node (user alone). */

@@ -82,13 +82,16 @@ static struct buffer *scratch(struct cluster *c)
 static void send_hello(struct cluster *c, const char *target, bool first)
 {
     struct buffer *out = scratch(c);
+    worker_lock(&c->worker);
+    c->interval_ms = members_interval_ms(c->members);
+    worker_unlock(&c->worker);
     message_write_hello(
         &(struct message_hello){
             .name = c->name,
             .version = c->version,
             .started_ns = c->options.started_ns,
             .now_ns = clock_real_ns(),
-            .interval_ms = c->options.interval_ms,
+            .interval_ms = c->interval_ms,
             .first = first,
         },
         out);
@@ -554,7 +557,8 @@ static void bus_came_up(struct cluster *c, unsigned generation, uint64_t now)
     c->generation = generation;
     c->reopen_wait_ns = 0;
     send_hello(c, NULL, true);
-    c->beat_ns = now + c->options.interval_ms * NS_PER_MS;
+    c->beat_ns =
+        now + MEMBER_INTERVAL_MS * NS_PER_MS; /* soon: it is not known yet how many there are */
     bus_server(c->bus, server, sizeof(server));
     worker_lock(&c->worker);
     memcpy(c->server, server, sizeof(c->server));
@@ -582,7 +586,7 @@ static uint64_t bus_tick(struct cluster *c, uint64_t now)
         bus_came_up(c, generation, now);
     if (now >= c->beat_ns) {
         send_hello(c, NULL, false);
-        uint64_t interval = c->options.interval_ms * NS_PER_MS;
+        uint64_t interval = c->interval_ms * NS_PER_MS;
         c->beat_ns += interval;
         if (c->beat_ns <= now)
             c->beat_ns = now + interval;

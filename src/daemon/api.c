@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "daemon/api_internal.h"
@@ -12,6 +13,7 @@
 #include "daemon/daemon.h"
 #include "daemon/traces.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
 #include "query/view.h"
 #include "site/symbols.h"
 
@@ -71,6 +73,22 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help = "only this kind of memory: heap, mapped, pinned, dram, l1 ..." \
     }
 
+#define PARAM_FROM                                                                             \
+    {                                                                                          \
+        .name = "from", .kind = HTTP_TEXT, .max = 32,                                          \
+        .help = "of history: seconds since 1970, or a time before now: -1h (the default), -7d" \
+    }
+#define PARAM_TO                                                      \
+    {                                                                 \
+        .name = "to", .kind = HTTP_TEXT, .max = 32,                   \
+        .help = "of history: until then, the same way (default: now)" \
+    }
+#define PARAM_POINTS                                                        \
+    {                                                                       \
+        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000,       \
+        .help = "of history: at most so many of each series (default: 300)" \
+    }
+
 static const struct http_param query_params[] = {
     {.name = "table",
      .kind = HTTP_TEXT,
@@ -84,6 +102,13 @@ static const struct http_param query_params[] = {
     PARAM_SHAPE,
     PARAM_SCOPE,
     PARAM_NODE,
+    PARAM_FROM,
+    PARAM_TO,
+    PARAM_POINTS,
+    {.name = "at",
+     .kind = HTTP_TEXT,
+     .max = 32,
+     .help = "of history: at this moment alone, in place of from and to"},
     {0},
 };
 
@@ -145,15 +170,6 @@ static const struct http_param ages_params[] = {
     {0},
 };
 
-static const struct http_param suspects_params[] = {
-    {.name = "pid",
-     .kind = HTTP_NUMBER,
-     .min = 1,
-     .max = INT32_MAX,
-     .help = "only of this process"},
-    {0},
-};
-
 static const struct http_param history_params[] = {
     {.name = "what",
      .kind = HTTP_WORD,
@@ -169,16 +185,9 @@ static const struct http_param history_params[] = {
      .kind = HTTP_TEXT,
      .max = LEDGER_DEVICE_ID_MAX,
      .help = "of this device only: its device_id, as the table devices has it"},
-    {.name = "from",
-     .kind = HTTP_TEXT,
-     .max = 32,
-     .help = "seconds since 1970, or a time before now: -1h (the default), -30m, -7d"},
-    {.name = "to", .kind = HTTP_TEXT, .max = 32, .help = "the same (default: now)"},
-    {.name = "points",
-     .kind = HTTP_NUMBER,
-     .min = 1,
-     .max = 5000,
-     .help = "at most so many (default: 300)"},
+    PARAM_FROM,
+    PARAM_TO,
+    PARAM_POINTS,
     {0},
 };
 
@@ -196,6 +205,11 @@ static const struct http_param stream_params[] = {
     {.name = "after",
      .kind = HTTP_NUMBER,
      .help = "begin with the events after this id, as with the header Last-Event-ID"},
+    {0},
+};
+
+static const struct http_param explain_params[] = {
+    PARAM_PID,
     {0},
 };
 
@@ -221,6 +235,10 @@ static const char private_help[] =
 static const char ages_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
     "409. Where its memory does not answer within 3 s: 504.";
+
+static const char explain_help[] =
+    "Only for the process's user and for root: others get 403. Works without a book, too; then sites is null. Where the process does not answer within "
+    "3 s: 504.";
 
 static const char trace_help[] =
     "Only for the process's user and for root: others get 403. A process that is not traced: 404. Where tracing does not run: 503. Where "
@@ -304,6 +322,17 @@ static const struct http_route fixed[] = {
      .fresh_ms = 1900,
      .answer = api_answer_profile},
     {.method = "GET",
+     .path = "/api/v1/processes/{pid}/explain",
+     .name = "processExplain",
+     .summary = "Where the resident memory of a process goes, in parts that sum to its RSS",
+     .help = explain_help,
+     .params = explain_params,
+     .answer_schema = "Explain",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 4900,
+     .answer = api_answer_explain},
+    {.method = "GET",
      .path = "/api/v1/processes/{pid}/ages",
      .name = "processAges",
      .summary = "Live blocks by age and size",
@@ -383,17 +412,6 @@ static const struct http_route fixed[] = {
      .where = HTTP_ON_LOOP,
      .answer = api_answer_tracking},
     {.method = "GET",
-     .path = "/api/v1/suspects",
-     .name = "suspects",
-     .summary = "Call sites that may leak, with the evidence",
-     .help = "Of your own processes; root sees all.",
-     .params = suspects_params,
-     .answer_schema = "Suspects",
-     .role = HTTP_READ,
-     .where = HTTP_ON_LOOP,
-     .fresh_ms = 1900,
-     .answer = api_answer_suspects},
-    {.method = "GET",
      .path = "/api/v1/history",
      .name = "history",
      .summary = "What was held, over time",
@@ -444,11 +462,67 @@ static const struct http_route fixed[] = {
      .answer = api_answer_stream},
 };
 
+/* ---- other nodes ----
+ *
+ * Every route that says something about a machine can be asked of another node: it gets the argument node, and a handler in
+ * front of its own that sends the call there. Tables do that by themselves: their answers are merged. */
+
+enum { ROUTES_MAX = sizeof(fixed) / sizeof(*fixed) + API_VIEWS_MAX };
+static struct http_route routes[ROUTES_MAX];
+static struct http_param routes_params[ROUTES_MAX][HTTP_PARAMS_MAX + 1];
+static void (*routes_answer[ROUTES_MAX])(struct http_call *call, void *context); /* here */
+
+/* Those of the page itself, of its user, and of the cluster. */
+static bool is_of_this_node(const struct http_route *route)
+{
+    static const char *const names[] = {"cluster", "tables", "session", "stream", "self"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(route->name, names[i]) == 0)
+            return true;
+    return route->where != HTTP_ON_LOOP;
+}
+
+static bool has_node(const struct http_route *route)
+{
+    for (const struct http_param *p = route->params; p && p->name; p++)
+        if (strcmp(p->name, "node") == 0)
+            return true;
+    return false;
+}
+
+static void answer_here_or_there(struct http_call *call, void *context)
+{
+    const char *node = http_argument(call, "node");
+    if (node && api_cluster_call(call, context, node))
+        return;
+    routes_answer[http_route(call) - routes](call, context);
+}
+
+static void route_open(size_t i)
+{
+    static const struct http_param node = PARAM_NODE;
+    struct http_route *route = &routes[i];
+    size_t n = 0;
+    if (is_of_this_node(route))
+        return;
+    route->visits = true;
+    if (has_node(route))
+        return;
+    for (; route->params && route->params[n].name; n++)
+        routes_params[i][n] = route->params[n];
+    routes_params[i][n] = node;
+    route->params = routes_params[i];
+    routes_answer[i] = route->answer;
+    route->answer = answer_here_or_there;
+}
+
 /* A view as a route: it takes all that a question can have. */
 static void route_of(const struct query_view *view, char path[static API_PATH_MAX],
                      struct http_route *ret)
 {
     snprintf(path, API_PATH_MAX, "/api/v1/%s", view->route);
+    const struct query_table *table = query_table_find(view->table);
+    bool named = table && table->needs & QUERY_NEEDS_LEAKS; /* names of functions take a worker */
     *ret = (struct http_route){
         .method = "GET",
         .path = path,
@@ -460,14 +534,13 @@ static void route_of(const struct query_view *view, char path[static API_PATH_MA
         .role = HTTP_READ,
         .where = HTTP_ON_LOOP,
         .fresh_ms = 900,
-        .answer = api_answer_view,
+        .answer = named ? api_answer_leaks : api_answer_view,
     };
 }
 
 const struct http_route *api_routes(size_t *ret_n)
 {
     enum { FIXED = sizeof(fixed) / sizeof(*fixed) };
-    static struct http_route routes[FIXED + API_VIEWS_MAX];
     static char paths[API_VIEWS_MAX][API_PATH_MAX];
     static size_t n; /* made once, before there are threads */
     if (n == 0) {
@@ -479,6 +552,8 @@ const struct http_route *api_routes(size_t *ret_n)
             }
         for (size_t i = 1; i < FIXED; i++)
             routes[n++] = fixed[i];
+        for (size_t i = 0; i < n; i++)
+            route_open(i);
     }
     *ret_n = n;
     return routes;

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/json.h"
 #include "cluster/gather.h"
+#include "daemon/api_history.h"
 #include "daemon/api_internal.h"
 #include "daemon/clustering.h"
 #include "daemon/daemon.h"
@@ -71,8 +74,14 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
         .user = viewer->uid == HTTP_VIEWER_NOBODY ? NULL
                                                   : asking_user_name(daemon->asking, viewer->uid),
     };
-    int r = clustering_query(daemon->clustering, spec, http_argument(call, "node"), &asker, on_done,
-                             call, &ask, &wrong);
+    struct clustering_window window = {0};
+    bool past = spec->table && strcmp(spec->table, "history") == 0;
+    if (past && !api_history_window(call, &window))
+        return;
+    if (past)
+        clustering_window_settle(&window);
+    int r = clustering_query(daemon->clustering, spec, past ? &window : NULL,
+                             http_argument(call, "node"), &asker, on_done, call, &ask, &wrong);
     if (r == -EINVAL && wrong.text[0]) {
         api_bad_query(call, &wrong);
         return;
@@ -83,4 +92,85 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
     }
     http_later(call);
     daemon->server->figures.queries++;
+}
+
+/* ---- calls to another node ---- */
+
+/* Types of answers are static texts; another version may have others. */
+static const char *type_of(const char *type)
+{
+    static const char *const types[] = {"application/json", "application/problem+json",
+                                        "text/plain; charset=utf-8"};
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        if (strcmp(types[i], type) == 0)
+            return types[i];
+    return "application/octet-stream";
+}
+
+static void call_failed(struct http_call *call, struct gather *gather)
+{
+    size_t n;
+    const struct gather_node *nodes = gather_nodes(gather, &n);
+    if (n && nodes[0].state == GATHER_REFUSED)
+        http_problem(call, 403, "refused", "node %s: %s", nodes[0].label, nodes[0].why);
+    else
+        http_problem(call, 504, "no-answer", "node %s does not answer: %s", n ? nodes[0].label : "",
+                     n ? nodes[0].why : "it is gone");
+}
+
+static void on_called(void *context, struct gather *gather)
+{
+    struct http_call *call = context;
+    struct clustering_called called;
+    struct buffer body = BUFFER_INIT(HTTP_ANSWER_MAX);
+    const struct buffer *bytes = gather ? gather_body(gather) : NULL;
+    if (!gather)
+        api_cluster_failed(call, -ESHUTDOWN);
+    else if (!bytes)
+        call_failed(call, gather);
+    else if (clustering_called_read(bytes, &called) < 0)
+        http_problem(call, 502, "no-answer", "the node's answer was invalid");
+    else if (buffer_append(&body, called.body, called.body_len) < 0)
+        api_failed(call, "no room for the answer", body.error);
+    else {
+        http_body(call, type_of(called.type), called.filename[0] ? called.filename : NULL, &body);
+        http_status(call, called.status);
+    }
+    buffer_release(&body);
+    http_done(call);
+}
+
+bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char *node)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer target = BUFFER_INIT(HTTP_TARGET_MAX);
+    struct clustering_ask *ask;
+    bool self = false;
+    struct clustering_viewer asker = {
+        .local = api_viewer(call),
+        .user = viewer->uid == HTTP_VIEWER_NOBODY ? NULL
+                                                  : asking_user_name(daemon->asking, viewer->uid),
+    };
+    size_t len;
+    const char *body = http_request_body(call, &len);
+    int r = http_target(call, "node", &target);
+    if (r >= 0)
+        r = clustering_call(daemon->clustering,
+                            &(struct clustering_request){.node = node,
+                                                         .method = http_route(call)->method,
+                                                         .target = buffer_string(&target),
+                                                         .body = body,
+                                                         .body_len = len},
+                            &asker, on_called, call, &ask, &self);
+    if (r >= 0 && self)
+        return false;
+    if (r < 0) {
+        api_cluster_failed(call, r);
+        return true;
+    }
+    if (http_route(call)->role == HTTP_CONTROL)
+        http_audit(call, "%s at node %s", http_route(call)->name, node);
+    http_later(call);
+    return true;
 }

@@ -12,10 +12,13 @@
 #include "base/clock.h"
 #include "daemon/api_history.h"
 #include "daemon/api_internal.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "history/read.h"
+#include "history/table.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
 
 enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, NAME_MAX_BYTES = 96 };
 
@@ -139,6 +142,9 @@ void history_json(const struct read_result *result, const char *node, struct jso
 /* ---- on the worker ---- */
 
 struct wish {
+    struct query *question; /* to the table `history`; NULL: the route's own answer */
+    struct asking_viewer viewer;
+    bool arrays;
     struct read_query query;
     bool of_process;
     uint64_t start_s;
@@ -146,9 +152,15 @@ struct wish {
     char path[PATH_MAX_BYTES];
 };
 
+static void wish_free(struct wish *wish)
+{
+    query_free(wish->question);
+    free(wish);
+}
+
 static void wish_release(struct job *job)
 {
-    free(job->more);
+    wish_free(job->more);
 }
 
 /* One that is too young or too small to be recorded is known nevertheless. */
@@ -197,16 +209,33 @@ static void run(struct job *job)
 
 static bool times_read(struct http_call *call, struct wish *wish)
 {
+    struct clustering_window window;
+    if (!api_history_window(call, &window))
+        return false;
+    wish->query.since_s = window.since_s;
+    wish->query.until_s = window.until_s;
+    wish->query.step_s = window.step_s;
+    return true;
+}
+
+bool api_history_window(struct http_call *call, struct clustering_window *q)
+{
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
+    const char *at = http_argument(call, "at");
     const char *from = http_argument(call, "from"), *to = http_argument(call, "to");
-    struct read_query *q = &wish->query;
-    int r = history_moment(from ? from : "-1h", now_s, &q->since_s);
+    int r = history_moment(at ? at : from ? from : "-1h", now_s, &q->since_s);
+    if (r >= 0 && at) { /* the step that it lies in, as fine as is kept */
+        q->until_s = q->since_s + 1;
+        q->step_s = 1;
+        return true;
+    }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
     if (r < 0 || q->since_s >= q->until_s) {
         http_problem(call, 400, "bad-argument",
-                     r < 0 ? "from and to are seconds since 1970, or a time before now: -1h, -30m"
-                           : "from must be before to");
+                     r < 0
+                         ? "from, to and at are seconds since 1970, or a time before now: -1h, -30m"
+                         : "from must be before to");
         return false;
     }
     (void)http_number(call, "points", &points);
@@ -240,19 +269,86 @@ static bool what_read(struct http_call *call, struct wish *wish)
     return true;
 }
 
+static struct wish *wish_new(const struct daemon *daemon)
+{
+    struct wish *wish = calloc(1, sizeof(*wish));
+    if (!wish)
+        return NULL;
+    gethostname(wish->node, sizeof(wish->node) - 1);
+    wish->query.node = wish->node;
+    snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
+    return wish;
+}
+
+static void run_question(struct job *job)
+{
+    const struct wish *wish = job->more;
+    struct history_world history = {.path = wish->path,
+                                    .since_s = wish->query.since_s,
+                                    .until_s = wish->query.until_s,
+                                    .step_s = wish->query.step_s};
+    struct query_world world = {.history = &history,
+                                .sees_all = wish->viewer.sees_all,
+                                .viewer_uid = wish->viewer.uid,
+                                .node = wish->node};
+    struct query_result *result = NULL;
+    int r = query_result_new(wish->question, ASKING_GROUPS_MAX, &result);
+    if (r >= 0)
+        r = query_run(wish->question, &world, result);
+    if (r >= 0)
+        r = query_result_finish(result);
+    if (r == -E2BIG) {
+        http_problem(job->call, 400, "too-many-points",
+                     "that would be too many points: ask for fewer, or for a shorter time");
+    } else if (r < 0) {
+        api_failed(job->call, "the history could not be read", r);
+    } else {
+        struct json *json = http_json(job->call);
+        api_json_begin(json, "memoir.query/1");
+        json_field_u64(json, "step", history.read_step_s);
+        if (wish->arrays)
+            query_result_arrays(result, json);
+        else
+            query_result_json(result, json);
+        json_object_end(json);
+    }
+    query_result_free(result);
+}
+
+void api_history_query(struct http_call *call, struct daemon *daemon,
+                       const struct query_spec *asked)
+{
+    struct query_error error = {0};
+    struct query_spec spec = *asked;
+    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
+        spec.limit = ASKING_ROWS_MAX;
+    struct wish *wish = wish_new(daemon);
+    int r = wish ? query_new(&spec, &wish->question, &error) : -ENOMEM;
+    if (r < 0 && error.text[0])
+        api_bad_query(call, &error);
+    else if (r < 0)
+        api_failed(call, "the query failed", r);
+    if (r < 0 || !times_read(call, wish)) {
+        if (wish)
+            wish_free(wish);
+        return;
+    }
+    const char *shape = http_argument(call, "shape");
+    wish->arrays = shape && strcmp(shape, "arrays") == 0;
+    wish->viewer = api_viewer(call);
+    api_job(call, daemon->api, NULL, run_question, wish_release, wish);
+}
+
 void api_answer_history(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
-    struct wish *wish = calloc(1, sizeof(*wish));
+    struct wish *wish = wish_new(daemon);
     if (!wish) {
         api_failed(call, "there is no room for the question", -ENOMEM);
         return;
     }
-    gethostname(wish->node, sizeof(wish->node) - 1);
-    wish->query.node = wish->node;
-    snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
     if (!what_read(call, wish) || !times_read(call, wish)) {
-        free(wish);
+        wish_free(wish);
         return;
     }
     api_job(call, daemon->api, NULL, run, wish_release, wish);

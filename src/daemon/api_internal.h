@@ -54,6 +54,9 @@ size_t api_viewer_slot(const struct http_call *call);
 /* ---- tables: api_tables.c ---- */
 
 /* Is it this call's turn to ask a costly table? If not, the handler is run again later. */
+/* What the arguments of a view or a query ask for; borrowed from the call. */
+struct query_spec api_spec_of(const struct http_call *call);
+
 bool api_turn(struct http_call *call, struct api *api, const struct query_table *table);
 
 /* A problem for a question that makes no sense. */
@@ -77,6 +80,9 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *spec);
 void api_cluster_failed(struct http_call *call, int error);
 
+/* Send the call to that node; false: it is this one. */
+bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char *node);
+
 /* ---- one process ---- */
 
 void api_answer_process(struct http_call *call, void *context);
@@ -85,6 +91,10 @@ void api_answer_tracking(struct http_call *call, void *context);
 /* The process of the path's {pid} with a book, which the viewer may see the inside of; else NULL, and the call
  * has its problem. */
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon);
+
+/* The same for any process, with a book (*ret_process) or without one (NULL). False: the call has its problem, or is run again. */
+bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
+                 struct ledger_process **ret_process);
 
 /* ---- work for the worker: api_job.c ---- */
 
@@ -123,9 +133,10 @@ bool api_space(struct http_call *call, uint32_t *ret_space);
 void api_answer_sites(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
+void api_answer_explain(struct http_call *call, void *context);
 void api_answer_ages(struct http_call *call, void *context);
 void api_answer_process_buffers(struct http_call *call, void *context);
-void api_answer_suspects(struct http_call *call, void *context);
+void api_answer_leaks(struct http_call *call, void *context);
 void api_answer_history(struct http_call *call, void *context);
 void api_answer_traced(struct http_call *call, void *context);
 void api_answer_trace(struct http_call *call, void *context);

@@ -127,6 +127,35 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
     return NULL;
 }
 
+bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
+                 struct ledger_process **ret_process)
+{
+    uint64_t pid = 0;
+    struct facts facts;
+    (void)http_number(call, "pid", &pid);
+    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    if (!p && !facts_take(call, daemon, (pid_t)pid, &facts))
+        return false;
+    if (!p && !facts.listed && wait_for_table(call, daemon, (pid_t)pid))
+        return false;
+    if (!p && !facts.listed) {
+        no_process(call, (unsigned long long)pid);
+        return false;
+    }
+    uint32_t uid = p ? p->uid : facts.uid;
+    if (!may_see(call, uid)) {
+        http_problem(call, 403, "not-yours",
+                     "process %llu belongs to another user: only that user and root see its "
+                     "mappings and call sites",
+                     (unsigned long long)pid);
+        return false;
+    }
+    *ret_pid = (pid_t)pid;
+    *ret_uid = uid;
+    *ret_process = p;
+    return true;
+}
+
 /* ---- rows ---- */
 
 /* Names of columns whose values carry a mark. */
@@ -321,7 +350,7 @@ void api_answer_process(struct http_call *call, void *context)
         hosts_watch(daemon->hosts, pid);
     snprintf(where, sizeof(where), "pid=%d", (int)pid);
     /* Threads of the kernel, too. */
-    snprintf(where_any, sizeof(where_any), "%s and (kernel or not kernel)", where);
+    snprintf(where_any, sizeof(where_any), "%s and (kernel_thread or not kernel_thread)", where);
     json_init(&row_writer, &row);
     int found = facts.listed ? row_json(call, daemon, "host", where_any, &row_writer) : 0;
     if (found == -EAGAIN) {

@@ -7,11 +7,13 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/api_history.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/server.h"
 #include "query/query.h"
 #include "query/view.h"
+#include "query/vocabulary.h"
 
 struct asking_viewer api_viewer(const struct http_call *call)
 {
@@ -77,6 +79,10 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
         api_failed(call, "the query failed", r);
         return;
     }
+    if (query_needs(asked->query) & QUERY_NEEDS_HISTORY) { /* its file is not read on the loop */
+        api_history_query(call, daemon, spec);
+        return;
+    }
     if (!api_turn(call, daemon->api, query_table_of(asked->query)))
         return;
     r = asking_run(daemon->asking, asked, &viewer);
@@ -101,7 +107,7 @@ static void answer(struct http_call *call, struct daemon *daemon, const struct q
     daemon->server->figures.queries++;
 }
 
-static struct query_spec spec_of(const struct http_call *call)
+struct query_spec api_spec_of(const struct http_call *call)
 {
     struct query_spec spec = {
         .by = http_argument(call, "by"),
@@ -115,7 +121,7 @@ static struct query_spec spec_of(const struct http_call *call)
 
 void api_answer_query(struct http_call *call, void *context)
 {
-    struct query_spec spec = spec_of(call);
+    struct query_spec spec = api_spec_of(call);
     spec.table = http_argument(call, "table");
     answer(call, context, &spec);
 }
@@ -124,7 +130,7 @@ void api_answer_view(struct http_call *call, void *context)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer where = BUFFER_INIT(4 * QUERY_TEXT_MAX);
-    struct query_spec asked = spec_of(call), spec;
+    struct query_spec asked = api_spec_of(call), spec;
     int r = query_view_spec(query_view_route(http_route(call)->name), &asked, &where, &spec);
     if (r < 0)
         api_failed(call, "the query failed", r);
@@ -140,7 +146,7 @@ static void column_json(struct json *json, const struct query_column *column)
     json_field_string(json, "name", column->name);
     json_field_string(json, "kind", query_kind_name(column->kind));
     json_field_string(json, "unit", query_column_unit(column));
-    json_field_string(json, "help", column->help);
+    json_field_string(json, "help", query_column_help(column));
     json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
     json_field_string(json, "cost",
                       column->needs & QUERY_NEEDS_PROBES ? "probe"

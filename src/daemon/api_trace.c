@@ -148,6 +148,27 @@ static bool goes_on(void *context)
     return api_goes_on(0, 0, context);
 }
 
+/* What the driver's figure of the process has beyond blocks, as the observer knows it. */
+static void rest_find(struct job *job, pid_t pid, struct trace_view *view)
+{
+    const struct wish *wish = job->more;
+    const struct buffer *list;
+    MEMOIR_CLEANUP(freep)
+    struct traces_row *rows = NULL;
+    size_t n = 0;
+    if (traces_list(job->api->daemon->traces, wish->socket, &list) < 0 ||
+        traces_rows(list, &wish->viewer, &rows, &n) < 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].pid == pid) {
+            view->has_context = rows[i].has_context;
+            view->has_before = rows[i].has_before;
+            view->context_estimate = rows[i].estimate;
+            view->context_bytes = rows[i].context_bytes;
+            view->before_bytes = rows[i].before_bytes;
+        }
+}
+
 static void run_trace(struct job *job)
 {
     const struct wish *wish = job->more;
@@ -176,6 +197,8 @@ static void run_trace(struct job *job)
         .driver_bytes = wish->driver.bytes,
         .program = program,
     };
+    if (view.has_driver)
+        rest_find(job, dump->pid, &view);
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.trace/1");
     int r = trace_view_json(&view, json);

@@ -26,6 +26,8 @@ struct trace_view {
     uint64_t now_ns; /* CLOCK_MONOTONIC at the dump */
     bool has_driver; /* the driver counts the process: */
     uint64_t driver_bytes;
+    bool has_context, has_before, context_estimate; /* what the observer knows of the rest */
+    uint64_t context_bytes, before_bytes;
     const char *program; /* path of its file, or "" */
     uint8_t *used;       /* sites that the answer names: a bit for each number */
     uint32_t last_site;

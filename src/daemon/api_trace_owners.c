@@ -189,7 +189,13 @@ static int rows_json(const struct trace_view *v, const struct owned *owned, size
                                           .size = owned[i].size,
                                           .count = owned[i].count};
     }
-    struct owners_process process = {.driver_bytes = v->driver_bytes, .program = v->program};
+    struct owners_process process = {.driver_bytes = v->driver_bytes,
+                                     .program = v->program,
+                                     .has_context = v->has_context,
+                                     .has_before = v->has_before,
+                                     .context_estimate = v->context_estimate,
+                                     .context_bytes = v->context_bytes,
+                                     .before_bytes = v->before_bytes};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;

@@ -131,12 +131,14 @@ void asking_costs(struct asking *asking, uint64_t begin_ns)
 
 const char *asking_user_name(struct asking *asking, uint32_t uid)
 {
+    users_refresh(asking->users);
     return users_name(asking->users, uid);
 }
 
 static const char *user_name(uint32_t uid, void *context)
 {
-    return asking_user_name(context, uid);
+    const struct asking *asking = context;
+    return users_name(asking->users, uid);
 }
 
 /* Facts of /proc are refreshed for questions that look at processes, at most as often as the figures. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/asking.h"
 #include "daemon/clustering.h"
@@ -12,6 +13,7 @@
 #include "daemon/growing.h"
 #include "daemon/hosts.h"
 #include "daemon/native_exited.h"
+#include "ledger/leaks.h"
 #include "ledger/ledger.h"
 
 bool asking_world_ready(struct daemon *daemon, unsigned needs)
@@ -39,8 +41,13 @@ static int leaks_open(struct asking_world *w, const struct query *query,
         .wanted = is_visible, /* no time goes into books that the viewer may not see */
         .context = (void *)viewer,
     };
-    int r = growing_leaks(w->daemon->growing, &options, &w->leaks);
-    w->world.leaks = &w->leaks;
+    MEMOIR_CLEANUP(leaks_release)
+    struct leaks leaks = {0};
+    int r = growing_leaks(w->daemon->growing, &options, &leaks);
+    if (r >= 0)
+        r = suspects_from(&leaks, &w->suspects);
+    w->suspects.daemon = true;
+    w->world.suspects = &w->suspects;
     return r;
 }
 
@@ -76,6 +83,12 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         w->world.exited = w->exited.rows;
         w->world.n_exited = w->exited.n;
     }
+    if (needs & QUERY_NEEDS_HISTORY)
+        r = -EOPNOTSUPP;
+    if (needs & QUERY_NEEDS_EVENTS) {
+        w->events.events = daemon->events;
+        w->world.events = &w->events;
+    }
     if (r >= 0 && needs & QUERY_NEEDS_LEAKS)
         r = leaks_open(w, query, viewer);
     if (r >= 0 && needs & QUERY_NEEDS_HOST)
@@ -88,7 +101,7 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
 void asking_world_release(struct asking_world *w)
 {
     query_exited_release(&w->exited);
-    leaks_release(&w->leaks);
+    suspects_release(&w->suspects);
     if (w->world.host)
         hosts_unlock(w->daemon->hosts);
     if (w->world.cgroups)

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ledger/leaks.h"
+#include "daemon/events_table.h"
+#include "profile/suspects.h"
 #include "query/query.h"
 
 struct asking_viewer;
@@ -16,14 +17,16 @@ struct asking_world {
     struct query_world world; /* for query_run(); the caller sets user_name and its context */
     struct daemon *daemon;
     struct query_exited_list exited;
-    struct leaks leaks;
+    struct suspects suspects;
+    struct events_world events;
 };
 
 /* Is everything there that would take long to bring, so that the loop does not wait? What is not is asked for. */
 bool asking_world_ready(struct daemon *daemon, unsigned needs);
 
 /* Fill in what `query` needs, for `viewer`; figures of the ledger are the caller's. 0; -ENODEV where there is no table of
- * processes; -EAGAIN to a viewer that is hasty; -ENOMEM. To be released in any case. */
+ * processes; -EAGAIN to a viewer that is hasty; -EOPNOTSUPP for history, whose file only a
+ * worker may read (api_history.h); -ENOMEM. To be released in any case. */
 int asking_world_open(struct daemon *daemon, const struct query *query,
                       const struct asking_viewer *viewer, const struct users *users,
                       struct asking_world *ret_world);

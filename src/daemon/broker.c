@@ -448,6 +448,31 @@ int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish
     return r;
 }
 
+int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
+                   struct explain *ret_explain)
+{
+    MEMOIR_CLEANUP(freep)
+    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_answer answer;
+    MEMOIR_CLEANUP(closep)
+    int fd = -1;
+    if (!q)
+        return -ENOMEM;
+    q->task = BROKER_TASK_EXPLAIN;
+    q->timeout_ms = timeout_ms;
+    q->pid = pid;
+    int r = question_ask(broker, uid, pid, q, -1, &answer, &fd);
+    if (r == 0 && answer.result < 0 && answer.result > -4096)
+        r = (int)answer.result;
+    if (r == 0 && !explain_valid(&answer.explain))
+        r = -EBADMSG;
+    if (r == 0)
+        *ret_explain = answer.explain;
+    log_debug("broker: mappings of PID %d for uid %u: %s", (int)pid, uid,
+              r < 0 ? strerror(-r) : "done");
+    return r;
+}
+
 int broker_worker(struct broker *broker, int fd, const struct symbol_worker_setup *setup)
 {
     struct broker_request request = {.kind = BROKER_WORKER, .worker = *setup};

@@ -30,6 +30,7 @@ enum {
 };
 
 struct broker;
+struct explain;
 struct heap_ages_found;
 struct heap_ages_wish;
 struct symbol_worker_setup;
@@ -53,6 +54,10 @@ void broker_rest(struct broker *broker);
 /* Search the heap of a process as a user, who must be allowed to trace it. */
 int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish *wish,
                 uint32_t timeout_ms, struct heap_ages_found *ret_found);
+
+/* Explain the resident memory of a process as a user, who must be allowed to read its smaps. */
+int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
+                   struct explain *ret_explain);
 
 /* Start a process that calls symbol_worker_serve() with a copy of `fd`. */
 int broker_worker(struct broker *broker, int fd, const struct symbol_worker_setup *setup);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/heap_ages.h"
+#include "explain/explain.h"
 #include "site/symbol_worker.h"
 
 enum { BROKER_PATH_MAX = 4096 };
@@ -20,7 +21,7 @@ struct broker_request {
     struct symbol_worker_setup worker;
 };
 
-enum broker_task { BROKER_TASK_OPEN = 1, BROKER_TASK_AGES };
+enum broker_task { BROKER_TASK_OPEN = 1, BROKER_TASK_AGES, BROKER_TASK_EXPLAIN };
 
 /* memoird to a child that acts as a user, one packet each, with a descriptor if has_mapped is set. */
 struct broker_question {
@@ -37,6 +38,7 @@ struct broker_question {
 struct broker_answer {
     int64_t result; /* 0 or -errno */
     struct heap_ages_found found;
+    struct explain explain;
 };
 
 /* packets.c: one packet with at most one descriptor (-1: none). Sending fails with -EPIPE or -errno; receiving gives

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "cluster/bus.h"
 #include "daemon/clustering_internal.h"
+#include "daemon/clustering_server.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
 #include "daemon/token.h"
@@ -33,7 +34,7 @@ static void on_question(void *context, struct cluster_question *question)
     else if (question->ask.what == MESSAGE_QUERY)
         clustering_take_query(c, question, &rights);
     else
-        cluster_refuse(c->cluster, question, "another version of Memoir is needed for this");
+        clustering_take_call(c, question, &rights);
 }
 
 static void ask_forget(struct clustering_ask *ask)
@@ -45,6 +46,7 @@ static void ask_forget(struct clustering_ask *ask)
         if (work->ask == ask)
             clustering_work_free(c, work);
     }
+    clustering_past_forget(c, ask);
     cluster_ask_free(ask->out);
     LIST_REMOVE(ask, link);
     if (ask->token)
@@ -84,7 +86,8 @@ static void on_timer(void *context)
 /* ---- asking ---- */
 
 /* See MESSAGE_QUERY. */
-static int body_write(const struct query_spec *spec, struct buffer *out)
+static int body_write(const struct query_spec *spec, const struct clustering_window *window,
+                      struct buffer *out)
 {
     const char *const words[CLUSTERING_WORDS] = {spec->table, spec->by, spec->where, spec->show,
                                                  spec->sort};
@@ -92,11 +95,17 @@ static int body_write(const struct query_spec *spec, struct buffer *out)
         buffer_append(out, words[i] ? words[i] : "", words[i] ? strlen(words[i]) + 1 : 1);
     varint_put(out, spec->limit);
     varint_put(out, spec->others);
+    if (window) {
+        varint_put(out, window->since_s);
+        varint_put(out, window->until_s);
+        varint_put(out, window->step_s);
+    }
     return out->error;
 }
 
 static int local_work(struct clustering *c, struct clustering_ask *ask, const struct buffer *words,
-                      const struct query_spec *spec, const struct asking_viewer *viewer)
+                      const struct query_spec *spec, const struct clustering_window *window,
+                      const struct asking_viewer *viewer)
 {
     struct clustering_work *work = calloc(1, sizeof(*work));
     const char *at = words->data;
@@ -105,6 +114,8 @@ static int local_work(struct clustering *c, struct clustering_ask *ask, const st
     work->ask = ask;
     work->limit = spec->limit;
     work->others = spec->others;
+    if (window)
+        work->window = *window;
     work->viewer = *viewer;
     work->viewer.hasty = true;
     work->who = viewer->uid;
@@ -120,25 +131,37 @@ static int local_work(struct clustering *c, struct clustering_ask *ask, const st
     return 0;
 }
 
-static int ask_begin(struct clustering *c, struct query *query, const struct buffer *body,
-                     const char *node, const struct clustering_viewer *viewer,
-                     struct clustering_ask *ask)
+int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
+                         const struct clustering_viewer *viewer, clustering_done *done,
+                         void *context, struct clustering_ask **ret_ask)
 {
-    struct cluster_wish wish = {
-        .node = node,
-        .what = MESSAGE_QUERY,
-        .query = query,
-        .body = body->data,
-        .body_len = body->len,
-        .rights = {.user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S},
-        .sign = ask->token ? clustering_sign : NULL,
-        .sign_context = ask,
-        .of = ask,
-    };
-    return cluster_ask(c->cluster, &wish, &ask->out);
+    struct clustering_ask *ask = calloc(1, sizeof(*ask));
+    if (!ask || (viewer->token && !(ask->token = strdup(viewer->token)))) {
+        query_free(wish->query);
+        free(ask);
+        return -ENOMEM;
+    }
+    ask->clustering = c;
+    ask->done = done;
+    ask->context = context;
+    wish->rights = (struct message_rights){
+        .user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S};
+    wish->sign = ask->token ? clustering_sign : NULL;
+    wish->sign_context = ask;
+    wish->of = ask;
+    int r = cluster_ask(c->cluster, wish, &ask->out);
+    if (r < 0) {
+        free(ask->token);
+        free(ask);
+        return r;
+    }
+    LIST_INSERT_HEAD(&c->asks, ask, link);
+    *ret_ask = ask;
+    return 0;
 }
 
-int clustering_query(struct clustering *c, const struct query_spec *spec, const char *node,
+int clustering_query(struct clustering *c, const struct query_spec *spec,
+                     const struct clustering_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error)
 {
@@ -153,25 +176,22 @@ int clustering_query(struct clustering *c, const struct query_spec *spec, const 
     int r = query_new(&limited, &query, ret_error);
     if (r < 0)
         return r;
-    r = body_write(&limited, &body);
-    struct clustering_ask *ask = calloc(1, sizeof(*ask));
-    if (!ask || r < 0 || (viewer->token && !(ask->token = strdup(viewer->token)))) {
-        query_free(query);
-        free(ask);
-        return -ENOMEM;
-    }
-    ask->clustering = c;
-    ask->done = done;
-    ask->context = context;
-    r = ask_begin(c, query, &body, node, viewer, ask);
+    r = body_write(&limited, window, &body);
     if (r < 0) {
-        free(ask->token);
-        free(ask);
+        query_free(query);
         return r;
     }
-    LIST_INSERT_HEAD(&c->asks, ask, link);
+    struct clustering_ask *ask;
+    struct cluster_wish wish = {.node = node,
+                                .what = MESSAGE_QUERY,
+                                .query = query,
+                                .body = body.data,
+                                .body_len = body.len};
+    r = clustering_ask_begin(c, &wish, viewer, done, context, &ask);
+    if (r < 0)
+        return r;
     if (cluster_ask_wants_self(ask->out)) {
-        r = local_work(c, ask, &body, &limited, &viewer->local);
+        r = local_work(c, ask, &body, &limited, window, &viewer->local);
         if (r < 0)
             cluster_ask_self(ask->out, NULL, 0, "out of memory");
         else
@@ -197,6 +217,8 @@ const char *clustering_error(int error)
         return "there is no such node: 'memoir cluster status' lists them";
     case -ENOTUNIQ:
         return "several nodes have this name: use the one that 'memoir cluster status' shows";
+    case -ELOOP:
+        return "that is this node: ask it directly";
     case -EBUSY:
         return "too many questions to the cluster are open: try again";
     default:
@@ -340,27 +362,57 @@ static void tokens_open(struct clustering *c)
                            &c->tokens);
 }
 
+/* What the settings say: the server that we run, and the cluster. */
+static int settings_apply(struct clustering *c)
+{
+    bool some = false;
+    int r = clustering_settings_read(c->daemon, &c->settings, &some);
+    if (r >= 0 && some && c->settings.server[0])
+        r = clustering_server_new(c->daemon, &c->server);
+    return r >= 0 && some ? cluster_start(c) : r;
+}
+
+int clustering_reload(struct clustering *c)
+{
+    struct clustering_settings before = c->settings, now;
+    bool some = false;
+    int r = clustering_settings_read(c->daemon, &now, &some);
+    if (r < 0)
+        return r;
+    bool same = c->cluster && some && strcmp(before.urls, now.urls) == 0 &&
+                strcmp(before.id, now.id) == 0 && strcmp(before.password, now.password) == 0 &&
+                strcmp(before.server, now.server) == 0 && strcmp(before.name, now.name) == 0;
+    clustering_settings_release(&now);
+    if (same) { /* another account, perhaps */
+        clustering_server_reload(c->server);
+        return 0;
+    }
+    clustering_stop(c);
+    clustering_settings_release(&c->settings);
+    return settings_apply(c);
+}
+
 int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
 {
     struct clustering *c = calloc(1, sizeof(*c));
-    bool some = false;
     if (!c)
         return -ENOMEM;
     c->daemon = daemon;
     TAILQ_INIT(&c->works);
     LIST_INIT(&c->asks);
+    LIST_INIT(&c->visits);
+    LIST_INIT(&c->pasts);
+    pthread_mutex_init(&c->visits_lock, NULL);
     buffer_init(&c->scratch, GATHER_REPLY_MAX);
-    int r = clustering_settings_read(daemon, &c->settings, &some);
-    if (r >= 0)
-        r = users_new(&c->users);
+    int r = users_new(&c->users);
     if (r >= 0)
         r = loop_add_wake(daemon->loop, on_wake, c, &c->wake);
     if (r >= 0)
         r = loop_add_timer(daemon->loop, on_timer, c, &c->timer);
     if (r >= 0)
         tokens_open(c);
-    if (r >= 0 && some)
-        r = cluster_start(c);
+    if (r >= 0)
+        r = settings_apply(c);
     if (r < 0) {
         clustering_free(c);
         return r;
@@ -384,8 +436,12 @@ void clustering_stop(struct clustering *c)
             cluster_refuse(c->cluster, work->question, "memoird exits");
         clustering_work_free(c, work);
     }
+    clustering_calls_stop(c);
+    clustering_past_stop(c);
     cluster_free(c->cluster);
     c->cluster = NULL;
+    clustering_server_free(c->server);
+    c->server = NULL;
 }
 
 void clustering_free(struct clustering *c)
@@ -399,5 +455,6 @@ void clustering_free(struct clustering *c)
     users_free(c->users);
     clustering_settings_release(&c->settings);
     buffer_release(&c->scratch);
+    pthread_mutex_destroy(&c->visits_lock);
     free(c);
 }

@@ -22,6 +22,9 @@ struct query_spec;
 
 int clustering_new(struct daemon *daemon, struct clustering **ret_clustering);
 
+/* The settings may have changed (memoir cluster init, join, leave): take them up. -errno, and said so in the log. */
+int clustering_reload(struct clustering *clustering);
+
 /* Ends what is out: every done() that is still due is called, without an answer. Again is fine. */
 void clustering_stop(struct clustering *clustering);
 void clustering_free(struct clustering *clustering); /* NULL is fine */
@@ -42,11 +45,41 @@ struct clustering_viewer {
 /* `gather` is NULL when memoird ends first; else it is the callee's to look at until it returns. */
 typedef void clustering_done(void *context, struct gather *gather);
 
-/* Ask all nodes, or one. 0, and done() is called once, later; -EINVAL with `ret_error`; -ENOTCONN: there is no
+/* Of questions about the past (the table history): which time, in seconds since 1970, and in which steps. All 0: the present. */
+struct clustering_window {
+    uint64_t since_s, until_s, step_s;
+};
+
+/* Choose a step that all nodes can answer in: not finer than asked for, a multiple of what they keep of that time. */
+void clustering_window_settle(struct clustering_window *window);
+
+/* Ask all nodes, or one. `window` may be NULL. 0, and done() is called once, later; -EINVAL with `ret_error`; -ENOTCONN: there is no
  * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -ENOMEM. */
-int clustering_query(struct clustering *clustering, const struct query_spec *spec, const char *node,
+int clustering_query(struct clustering *clustering, const struct query_spec *spec,
+                     const struct clustering_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error);
+
+/* An HTTP call that another node answers, with the rights that the viewer has there. */
+struct clustering_request {
+    const char *node, *method, *target;
+    const void *body;
+    size_t body_len;
+};
+
+/* The same errors as above. `ret_self`: the node is this one, and nothing was sent. */
+int clustering_call(struct clustering *clustering, const struct clustering_request *request,
+                    const struct clustering_viewer *viewer, clustering_done *done, void *context,
+                    struct clustering_ask **ret_ask, bool *ret_self);
+
+/* What gather_body() holds then. Untrusted: -EBADMSG. `body` borrows from the bytes. */
+struct clustering_called {
+    int status;
+    char type[64], filename[128];
+    const char *body;
+    size_t body_len;
+};
+int clustering_called_read(const struct buffer *bytes, struct clustering_called *ret);
 
 /* Nobody waits for it any more: done() is not called. NULL is fine. */
 void clustering_drop(struct clustering_ask *ask);

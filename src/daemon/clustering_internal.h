@@ -1,6 +1,7 @@
 /* What the files of memoird's part in a cluster share. */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -13,6 +14,7 @@
 #include "daemon/turns.h"
 #include "query/query.h"
 
+struct clustering_server;
 struct loop_source;
 struct tokens;
 struct users;
@@ -27,6 +29,7 @@ struct clustering_work {
     char *words[CLUSTERING_WORDS];
     uint64_t limit;
     bool others;
+    struct clustering_window window;
     struct asking_viewer viewer;
     struct turn turn;
     uint32_t who; /* shares turns */
@@ -44,15 +47,30 @@ struct clustering_ask {
 };
 LIST_HEAD(clustering_asks, clustering_ask);
 
+/* A call of another node that one of our routes answers. */
+struct clustering_visit {
+    struct clustering *clustering;
+    struct cluster_question *question; /* NULL: memoird exits */
+    LIST_ENTRY(clustering_visit) link;
+};
+LIST_HEAD(clustering_visits, clustering_visit);
+
+struct clustering_past;
+LIST_HEAD(clustering_pasts, clustering_past);
+
 enum { NONCES_KEPT = 4096 };
 
 struct clustering {
     struct daemon *daemon;
     struct clustering_settings settings;
-    struct cluster *cluster; /* NULL: in none */
+    struct cluster *cluster;          /* NULL: in none */
+    struct clustering_server *server; /* that we run, or NULL */
     struct loop_source *wake, *timer;
     struct clustering_works works;
     struct clustering_asks asks;
+    pthread_mutex_t visits_lock; /* for what follows: answers come on other threads */
+    struct clustering_visits visits;
+    struct clustering_pasts pasts;
     struct tokens *tokens; /* of this node; NULL: it cannot be had */
     struct users *users;
     struct buffer scratch;
@@ -81,6 +99,30 @@ bool clustering_rights(struct clustering *clustering, const struct cluster_quest
 void clustering_sign(void *context, const struct message_ask *ask, const char *target,
                      uint8_t ret_key[static MESSAGE_KEY_BYTES],
                      uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
+
+/* ---- clustering_call.c ---- */
+
+/* A call of another node: asks our own routes for it. */
+void clustering_take_call(struct clustering *clustering, struct cluster_question *question,
+                          const struct clustering_rights *rights);
+/* Refuses those that wait for their answers. */
+void clustering_calls_stop(struct clustering *clustering);
+
+/* ---- clustering_past.c ---- */
+
+/* Answer from the history, on another thread; the question or ask of `work` is taken over. NULL, or why it cannot: then it is
+ * not. */
+const char *clustering_past_begin(struct clustering *clustering,
+                                  const struct clustering_work *work);
+void clustering_past_forget(struct clustering *clustering, const struct clustering_ask *ask);
+void clustering_past_stop(struct clustering *clustering);
+
+/* ---- clustering.c ---- */
+
+/* `wish` with its query, body and node: the rest is filled in. */
+int clustering_ask_begin(struct clustering *clustering, struct cluster_wish *wish,
+                         const struct clustering_viewer *viewer, clustering_done *done,
+                         void *context, struct clustering_ask **ret_ask);
 
 /* ---- clustering_work.c ---- */
 

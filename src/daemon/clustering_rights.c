@@ -96,6 +96,11 @@ static bool nonce_is_new(struct clustering *c, const struct message_ask *ask, ui
     return true;
 }
 
+static bool is_fresh(const struct message_rights *rights, uint64_t now_ns)
+{
+    return rights->expires_ns > now_ns && rights->expires_ns <= now_ns + 2 * PROOF_S * NS_PER_S;
+}
+
 static bool by_token(struct clustering *c, const struct cluster_question *q,
                      struct clustering_rights *ret, const char **ret_why)
 {
@@ -111,7 +116,7 @@ static bool by_token(struct clustering *c, const struct cluster_question *q,
     if (r < 0)
         return false;
     *ret_why = "the proof has expired: are the clocks of both nodes right?";
-    if (rights->expires_ns <= now || rights->expires_ns > now + 2 * PROOF_S * NS_PER_S)
+    if (!is_fresh(rights, now))
         return false;
     *ret_why = "this proof was used before";
     if (!nonce_is_new(c, &q->ask, now))
@@ -174,7 +179,10 @@ static void by_vouching(struct clustering *c, const struct cluster_question *q,
         return;
     ret->viewer.uid = uid;
     ret->viewer.sees_all = uid == 0;
-    ret->control = true;
+    /* The server vouches for the node (subject.h); what acts is done once, and not later. */
+    uint64_t now = clock_real_ns();
+    ret->control = q->ask.what == MESSAGE_CALL && is_fresh(&q->ask.rights, now) &&
+                   nonce_is_new(c, &q->ask, now);
     snprintf(ret->who, sizeof(ret->who), "%s at %s", user, q->asker_label);
 }
 

@@ -67,6 +67,14 @@ static uint64_t work_do(struct clustering *c, struct clustering_work *work)
         return 0;
     }
     int r = prepare(c, work, &asked, &wrong);
+    if (r == 0 && query_needs(asked->query) & QUERY_NEEDS_HISTORY) {
+        const char *cannot = clustering_past_begin(c, work);
+        if (cannot)
+            finish(c, work, cannot);
+        else
+            clustering_work_free(c, work);
+        return 0;
+    }
     if (r == 0) {
         const struct query_table *table = query_table_of(asked->query);
         uint64_t wait_ns = asking_wait(asking, table, &work->turn, work->who);
@@ -122,6 +130,11 @@ static int body_read(const struct message_ask *ask, struct clustering_work *work
     }
     work->limit = varint_take(&in);
     work->others = varint_take(&in) != 0;
+    if (varint_left(&in)) { /* an older version asks about the present only */
+        work->window.since_s = varint_take(&in);
+        work->window.until_s = varint_take(&in);
+        work->window.step_s = varint_take(&in);
+    }
     return in.bad ? -EBADMSG : 0;
 }
 

@@ -213,8 +213,7 @@ const char *event_kind_name(enum event_kind kind)
     return names[kind];
 }
 
-/* The event as other users may know it. */
-static struct event event_reduced(const struct event *event)
+struct event event_reduced(const struct event *event)
 {
     struct event reduced = *event;
     bool ended = event->kind == EVENT_KILLED || event->kind == EVENT_OOM;

@@ -79,5 +79,8 @@ uint64_t events_left_out(const struct events *events); /* ever */
 
 const char *event_kind_name(enum event_kind kind);
 
+/* The event as other users may know it: no program, nor how a process ended. */
+struct event event_reduced(const struct event *event);
+
 /* An object. Without `detailed` it names no program and does not tell how a process ended. */
 void event_json(const struct event *event, bool detailed, struct json *json);

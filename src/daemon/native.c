@@ -333,6 +333,8 @@ static bool on_line(struct native_client *client, const char *line, size_t len)
     } else if (native->parser.request.kind == NATIVE_QUERY &&
                (native->parser.request.query.cluster || native->parser.request.query.node[0])) {
         return native_cluster_query(client);
+    } else if (native->parser.request.kind == NATIVE_CALL) {
+        return native_cluster_call(client);
     } else if (native->parser.request.kind == NATIVE_QUERY &&
                (wait_ns = native_query_wait(client)) > 0) {
         conn_hold(client->conn, wait_ns);

@@ -1,10 +1,12 @@
-/* Queries of other nodes by native clients: {"query":{...,"scope":"cluster"}} and "node"; {"cluster":"status"}.
+/* Queries of other nodes by native clients: {"query":{...,"scope":"cluster"}} and "node"; {"call":{...}}, an HTTP call that
+ * another node answers; {"cluster":"status"}.
  *
  * The request's line waits at the connection until the answer is there, as with native_trace.c: it is handed over
  * again every CLUSTER_LOOK_MS. So answers keep their order. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -21,7 +23,7 @@ enum { CLUSTER_LOOK_MS = 1 };
 struct native_cluster {
     struct clustering_ask *ask; /* until it is done */
     bool done;
-    bool partial;          /* the client wants something to merge */
+    const char *key;       /* of the answer: "result", "partial" or "call" */
     bool ended;            /* memoird exits */
     struct buffer out;     /* the value of "result" or "partial" */
     struct buffer summary; /* and of "cluster" */
@@ -49,7 +51,7 @@ static void on_done(void *context, struct gather *gather)
     if (!gather)
         return;
     json_init(&json, &n->out);
-    if (n->partial) {
+    if (strcmp(n->key, "partial") == 0) {
         native_partial_json(gather_result(gather), n->out.limit, &json);
     } else {
         json_object_begin(&json);
@@ -75,6 +77,27 @@ static void refuse(struct native_client *client, int error)
     native_refuse(client, &e);
 }
 
+static struct clustering_viewer viewer_of(const struct native_client *client, const char *token)
+{
+    struct asking *asking = client->native->daemon->asking;
+    return (struct clustering_viewer){
+        .local = {.sees_all = client->sees_all, .uid = client->viewer_uid},
+        .user = client->remote ? NULL : asking_user_name(asking, client->viewer_uid),
+        .token = token[0] ? token : NULL,
+    };
+}
+
+static struct native_cluster *native_cluster_new(const struct daemon *daemon, const char *key)
+{
+    struct native_cluster *n = calloc(1, sizeof(*n));
+    if (!n)
+        return NULL;
+    n->key = key;
+    buffer_init(&n->out, daemon->server->limits.queue_max);
+    buffer_init(&n->summary, daemon->server->limits.queue_max);
+    return n;
+}
+
 /* False: it could not, and the client was told. */
 static bool begin(struct native_client *client)
 {
@@ -87,21 +110,18 @@ static bool begin(struct native_client *client)
                               .show = q->show,
                               .sort = q->sort,
                               .limit = q->limit};
-    struct clustering_viewer viewer = {
-        .local = {.sees_all = client->sees_all, .uid = client->viewer_uid},
-        .user = client->remote ? NULL : asking_user_name(daemon->asking, client->viewer_uid),
-        .token = q->token[0] ? q->token : NULL,
-    };
-    struct native_cluster *n = calloc(1, sizeof(*n));
+    struct clustering_viewer viewer = viewer_of(client, q->token);
+    struct native_cluster *n = native_cluster_new(daemon, q->partial ? "partial" : "result");
     if (!n) {
         refuse(client, -ENOMEM);
         return false;
     }
-    buffer_init(&n->out, daemon->server->limits.queue_max);
-    buffer_init(&n->summary, daemon->server->limits.queue_max);
-    n->partial = q->partial;
-    int r = clustering_query(daemon->clustering, &spec, q->node[0] ? q->node : NULL, &viewer,
-                             on_done, n, &n->ask, &wrong);
+    struct clustering_window window = {q->since_s, q->until_s, q->step_s};
+    bool past = q->until_s != 0;
+    if (past)
+        clustering_window_settle(&window);
+    int r = clustering_query(daemon->clustering, &spec, past ? &window : NULL,
+                             q->node[0] ? q->node : NULL, &viewer, on_done, n, &n->ask, &wrong);
     if (r < 0) {
         free(n);
         if (r == -EINVAL && wrong.text[0])
@@ -124,7 +144,7 @@ static void answer(struct native_client *client, const struct native_cluster *n)
         return;
     }
     native_answer_begin(native, &json);
-    json_key(&json, n->partial ? "partial" : "result");
+    json_key(&json, n->key);
     json_raw(&json, n->out.data, n->out.len);
     json_key(&json, "cluster");
     json_raw(&json, n->summary.data, n->summary.len);
@@ -133,10 +153,8 @@ static void answer(struct native_client *client, const struct native_cluster *n)
         native_answer_end(client, &json);
 }
 
-bool native_cluster_query(struct native_client *client)
+static bool answer_when_done(struct native_client *client)
 {
-    if (!client->cluster && !begin(client))
-        return true;
     if (!client->cluster->done) {
         conn_hold(client->conn, CLUSTER_LOOK_MS * NS_PER_MS);
         return false;
@@ -146,9 +164,100 @@ bool native_cluster_query(struct native_client *client)
     return true;
 }
 
+/* ---- calls ---- */
+
+/* {"status":200,"type":"application/json","body":"..."} into `out`, and who answered into `summary`. */
+static void on_called(void *context, struct gather *gather)
+{
+    struct native_cluster *n = context;
+    struct clustering_called called;
+    struct json json;
+    n->ask = NULL;
+    n->done = true;
+    n->ended = !gather;
+    if (!gather)
+        return;
+    const struct buffer *bytes = gather_body(gather);
+    json_init(&json, &n->out);
+    if (bytes && clustering_called_read(bytes, &called) == 0) {
+        json_object_begin(&json);
+        json_field_u64(&json, "status", (uint64_t)called.status);
+        json_field_string(&json, "type", called.type);
+        json_key(&json, "body");
+        json_string_n(&json, called.body, called.body_len);
+        json_object_end(&json);
+    } else {
+        json_null(&json);
+    }
+    (void)json_finish(&json);
+    json_init(&json, &n->summary);
+    gather_json(gather, &json);
+    (void)json_finish(&json);
+}
+
+static bool begin_call(struct native_client *client)
+{
+    struct daemon *daemon = client->native->daemon;
+    const struct native_call *call = &client->native->parser.request.call;
+    struct clustering_viewer viewer = viewer_of(client, call->token);
+    struct native_cluster *n = native_cluster_new(daemon, "call");
+    bool self = false;
+    int r = n ? clustering_call(
+                    daemon->clustering,
+                    &(struct clustering_request){.node = call->node,
+                                                 .method = call->method[0] ? call->method : "GET",
+                                                 .target = call->target,
+                                                 .body = call->body,
+                                                 .body_len = strlen(call->body)},
+                    &viewer, on_called, n, &n->ask, &self)
+              : -ENOMEM;
+    if (r < 0 || self) {
+        free(n);
+        refuse(client, r < 0 ? r : -ELOOP);
+        return false;
+    }
+    client->cluster = n;
+    return true;
+}
+
+bool native_cluster_call(struct native_client *client)
+{
+    if (!client->cluster && !begin_call(client))
+        return true;
+    return answer_when_done(client);
+}
+
+/* ---- queries ---- */
+
+bool native_cluster_query(struct native_client *client)
+{
+    if (!client->cluster && !begin(client))
+        return true;
+    return answer_when_done(client);
+}
+
+/* Those who may stop memoird may tell it where its cluster is. */
+static bool reload(struct native_client *client)
+{
+    struct native_error error;
+    bool may = !client->remote && (client->viewer_uid == 0 || client->viewer_uid == geteuid());
+    struct clustering *clustering = client->native->daemon->clustering;
+    int r = may && clustering ? clustering_reload(clustering) : 0;
+    if (may && r >= 0)
+        return true;
+    if (may)
+        native_error_set(&error, "internal", "cannot join the cluster: %s", strerror(-r));
+    else
+        native_error_set(&error, "forbidden", "only for the user that memoird runs as");
+    native_refuse(client, &error);
+    return false;
+}
+
 void native_cluster_status(struct native_client *client)
 {
     struct json json;
+    if (client->native->parser.request.cluster_reload && !reload(client))
+        return;
     native_answer_begin(client->native, &json);
     json_key(&json, "cluster");
     json_object_begin(&json);

@@ -127,6 +127,7 @@ void native_trace_drop(struct native_client *client); /* fine where there is non
 
 /* A query of other nodes. False: the answer is not ready yet, and the line has to be handed over again. */
 bool native_cluster_query(struct native_client *client);
+bool native_cluster_call(struct native_client *client); /* the same for an HTTP call */
 void native_cluster_drop(struct native_client *client); /* fine where there is none */
 void native_cluster_status(struct native_client *client);
 

@@ -199,13 +199,54 @@ static bool take_query(struct parse *p)
                 return false;
             continue;
         }
+        uint64_t *second = json_text_is(&key, "since")   ? &query->since_s
+                           : json_text_is(&key, "until") ? &query->until_s
+                           : json_text_is(&key, "step")  ? &query->step_s
+                                                         : NULL;
+        if (second) {
+            if (!json_read_u64(&p->r, second))
+                return false;
+            continue;
+        }
         if (!json_text_is(&key, "limit"))
             return parse_fail(
                 p,
-                "a query has table, by, where, show, sort, limit, partial, scope, node and token");
+                "a query has table, by, where, show, sort, limit, partial, scope, node, token, since, until and step");
         if (!json_read_u64(&p->r, &query->limit))
             return false;
     }
+    return !p->r.error;
+}
+
+static bool take_call(struct parse *p)
+{
+    struct native_call *call = &p->request->call;
+    const struct {
+        const char *name;
+        char *to;
+        size_t size;
+    } members[] = {
+        {"node", call->node, sizeof(call->node)},
+        {"token", call->token, sizeof(call->token)},
+        {"method", call->method, sizeof(call->method)},
+        {"target", call->target, sizeof(call->target)},
+        {"body", call->body, sizeof(call->body)},
+    };
+    enum { N = sizeof(members) / sizeof(*members) };
+    struct json_text key;
+    if (!json_read_object(&p->r))
+        return false;
+    while (json_read_key(&p->r, &key)) {
+        size_t i = 0;
+        while (i < N && !json_text_is(&key, members[i].name))
+            i++;
+        if (i == N)
+            return parse_fail(p, "a call has node, method, target, body and token");
+        if (!take_text(p, members[i].to, members[i].size, false))
+            return false;
+    }
+    if (!p->r.error && (!call->node[0] || call->target[0] != '/'))
+        return parse_fail(p, "a call needs a node, and a target that begins with /");
     return !p->r.error;
 }
 
@@ -314,8 +355,11 @@ static bool take_trace(struct parse *p)
 static bool take_cluster(struct parse *p)
 {
     struct json_text text;
-    return json_read_string(&p->r, &text) &&
-           (json_text_is(&text, "status") || parse_fail(p, "expected status"));
+    if (!json_read_string(&p->r, &text))
+        return false;
+    p->request->cluster_reload = json_text_is(&text, "reload");
+    return p->request->cluster_reload || json_text_is(&text, "status") ||
+           parse_fail(p, "expected status or reload");
 }
 
 static bool take_version(struct parse *p)
@@ -409,12 +453,13 @@ static const struct {
     {"login", take_login, NATIVE_LOGIN, 0},
     {"trace", take_trace, NATIVE_TRACE, 0},
     {"cluster", take_cluster, NATIVE_CLUSTER, 0},
+    {"call", take_call, NATIVE_CALL, 0},
 };
 enum { N_KEYS = sizeof(keys) / sizeof(*keys) };
 
 static const char request_names[] =
     "hello, device, alloc, free, realloc, transfer, report, query, subscribe, "
-    "unsubscribe, login, trace, cluster or ping";
+    "unsubscribe, login, trace, cluster, call or ping";
 
 static int refuse_key(const struct json_text *key, const char *what, struct native_error *ret_error)
 {
@@ -482,12 +527,16 @@ static void request_clear(struct native_request *request)
     q->table[0] = q->by[0] = q->where[0] = q->show[0] = q->sort[0] = '\0';
     q->limit = 0;
     q->partial = q->cluster = false;
+    q->since_s = q->until_s = q->step_s = 0;
     q->node[0] = q->token[0] = '\0';
+    struct native_call *c = &request->call;
+    c->node[0] = c->token[0] = c->method[0] = c->target[0] = c->body[0] = '\0';
     memset(&request->hello, 0, sizeof(request->hello));
     memset(&request->device, 0, sizeof(request->device));
     request->kind = NATIVE_NONE;
     request->id = request->ping = NULL;
     request->has_pid = request->has_seq = request->ack = request->login_control = false;
+    request->cluster_reload = false;
     request->pid = request->seq = 0;
     request->topics = 0;
     request->interval_ms = NATIVE_INTERVAL_MS;

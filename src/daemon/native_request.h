@@ -43,6 +43,7 @@ enum native_kind {
     NATIVE_LOGIN,
     NATIVE_TRACE, /* `pid`; 0: the list of traced processes */
     NATIVE_CLUSTER,
+    NATIVE_CALL, /* an HTTP call that another node answers */
 };
 
 enum native_op { NATIVE_ALLOC, NATIVE_FREE, NATIVE_REALLOC, NATIVE_TRANSFER };
@@ -92,8 +93,15 @@ struct native_query {
     uint64_t limit;
     bool partial; /* the answer is to be merged with others: see query_partial_read() */
     bool cluster; /* asks all nodes */
-    char node[NATIVE_NODE_MAX + 1];   /* asks this one; "": it does not */
-    char token[NATIVE_TOKEN_MAX + 1]; /* of that node, or "" */
+    uint64_t since_s, until_s, step_s; /* with it, of the table history */
+    char node[NATIVE_NODE_MAX + 1];    /* asks this one; "": it does not */
+    char token[NATIVE_TOKEN_MAX + 1];  /* of that node, or "" */
+};
+
+/* A call to another node. */
+struct native_call {
+    char node[NATIVE_NODE_MAX + 1], token[NATIVE_TOKEN_MAX + 1], method[8];
+    char target[NATIVE_QUERY_PART_MAX + 1], body[NATIVE_QUERY_PART_MAX + 1];
 };
 
 /* Slices point into the line. */
@@ -111,6 +119,8 @@ struct native_request {
     struct native_hello hello;
     struct native_device device;
     struct native_query query;
+    struct native_call call;
+    bool cluster_reload;                 /* of NATIVE_CLUSTER */
     const struct native_report *reports; /* the parser's, until the next line */
     size_t n_reports;
 };

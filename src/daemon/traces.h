@@ -75,7 +75,10 @@ struct traces_row {
     pid_t pid;
     uint32_t uid;
     char program[TRACE_NAME_MAX];
-    uint64_t calls, events, live_blocks;
+    uint64_t calls, live_blocks;
+    /* What the driver counts beyond blocks, all devices together; absent where the observer does not know. */
+    bool has_context, has_before, estimate;
+    uint64_t context_bytes, before_bytes;
     struct {
         char name[16];
         uint64_t live_bytes, live_blocks, allocated_bytes, allocated_blocks;

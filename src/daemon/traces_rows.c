@@ -83,6 +83,33 @@ static void read_lost(struct json_read *read, struct traces_row *row)
             json_read_skip(read);
 }
 
+static void read_device(struct json_read *read, struct traces_row *row)
+{
+    struct json_text key;
+    uint64_t n;
+    bool estimate;
+    json_read_object(read);
+    while (json_read_key(read, &key))
+        if (json_text_is(&key, "context_bytes") && json_read_u64(read, &n)) {
+            row->has_context = true;
+            row->context_bytes += n;
+        } else if (json_text_is(&key, "before_bytes") && json_read_u64(read, &n)) {
+            row->has_before = true;
+            row->before_bytes += n;
+        } else if (json_text_is(&key, "estimate") && json_read_bool(read, &estimate)) {
+            row->estimate |= estimate;
+        } else {
+            json_read_skip(read);
+        }
+}
+
+static void read_devices(struct json_read *read, struct traces_row *row)
+{
+    json_read_array(read);
+    while (json_read_item(read))
+        read_device(read, row);
+}
+
 static void read_row(struct json_read *read, struct traces_row *row)
 {
     struct json_text key, text;
@@ -98,8 +125,8 @@ static void read_row(struct json_read *read, struct traces_row *row)
                 row->program[0] = '\0';
         } else if (json_text_is(&key, "calls")) {
             read_figure(read, &row->calls);
-        } else if (json_text_is(&key, "events")) {
-            read_figure(read, &row->events);
+        } else if (json_text_is(&key, "devices")) {
+            read_devices(read, row);
         } else if (json_text_is(&key, "live_blocks")) {
             read_figure(read, &row->live_blocks);
         } else if (json_text_is(&key, "spaces")) {

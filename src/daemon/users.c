@@ -1,4 +1,4 @@
-/* A sorted table of the lines of /etc/passwd. */
+/* A sorted table of the lines of /etc/passwd; user_names.h for users that are not in it. */
 #include "daemon/users.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "daemon/user_names.h"
 
 struct user {
     uint32_t uid;
@@ -20,6 +21,7 @@ struct users {
     size_t n;
     uint64_t looked_ns;
     struct timespec changed; /* of the file as it was read */
+    struct user_names *others;
 };
 
 static const char path[] = "/etc/passwd";
@@ -27,8 +29,11 @@ static const char path[] = "/etc/passwd";
 int users_new(struct users **ret_users)
 {
     struct users *users = calloc(1, sizeof(*users));
-    if (!users)
-        return -ENOMEM;
+    int r = users ? user_names_new(NULL, USER_NAMES_ASK_MS, &users->others) : -ENOMEM;
+    if (r < 0) {
+        free(users);
+        return r;
+    }
     *ret_users = users;
     return 0;
 }
@@ -37,6 +42,7 @@ void users_free(struct users *users)
 {
     if (!users)
         return;
+    user_names_free(users->others);
     free(users->rows);
     free(users);
 }
@@ -91,7 +97,7 @@ const char *users_name(const struct users *users, uint32_t uid)
     struct user key = {.uid = uid};
     const struct user *found =
         users->n ? bsearch(&key, users->rows, users->n, sizeof(key), by_uid) : NULL;
-    return found ? found->name : NULL;
+    return found ? found->name : user_names_of(users->others, uid);
 }
 
 bool users_uid(const struct users *users, const char *name, uint32_t *ret_uid)

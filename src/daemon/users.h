@@ -1,4 +1,5 @@
-/* Names of users, from /etc/passwd alone: NSS may ask the network, and the loop must not wait. */
+/* Names of users, from /etc/passwd; those that are not in it are asked for by a helper (user_names.h): NSS may ask the
+ * network, and the loop must not wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +15,7 @@ void users_free(struct users *users); /* NULL is fine */
 /* Read the file again if it changed, which is looked at once a second at most. */
 void users_refresh(struct users *users);
 
-/* NULL: not in the file. Good until the next refresh. */
+/* NULL: not known, or not yet. Good until the next refresh. */
 const char *users_name(const struct users *users, uint32_t uid);
 
 /* The other way; false: not in the file. Names of 32 bytes and more are not found. */

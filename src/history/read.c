@@ -421,6 +421,23 @@ static void drop_empty(struct read_result *result)
     result->n_lines = n;
 }
 
+int read_history_step(const char *path, const struct read_query *query, uint64_t *ret_step_s)
+{
+    MEMOIR_CLEANUP(reading_release)
+    struct reading reading = {.query = query};
+    struct spans spans = {.recent_s = UINT64_MAX};
+    if (query->step_s == 0 || query->until_s <= query->since_s)
+        return -EINVAL;
+    int r = open_db(path, &reading.db);
+    if (r == 0)
+        r = spans_load(reading.db, &spans);
+    if (r == 0)
+        r = read_select(&reading);
+    if (r == 0)
+        r = prepare_statements(&reading);
+    return r == 0 ? step_choose(&reading, &spans, ret_step_s) : r;
+}
+
 int read_history(const char *path, const struct read_query *query, struct read_result *ret_result)
 {
     MEMOIR_CLEANUP(reading_release)

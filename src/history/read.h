@@ -105,6 +105,9 @@ void read_choose_process(struct read_result *result, uint64_t start_s);
 /* What a line is of, in one word: "rss", "pss", "heap", "available", "pressure"; blocks of all spaces are "all". */
 const char *read_line_word(const struct read_line *line, bool blocks);
 
+/* The step that read_history() would answer this query in. */
+int read_history_step(const char *path, const struct read_query *query, uint64_t *ret_step_s);
+
 /* Costs about 3 us a series and window. */
 int read_history(const char *path, const struct read_query *query, struct read_result *ret_result);
 void read_release(struct read_result *result);

@@ -426,6 +426,7 @@ void call_free(struct http_call *call)
 {
     if (!call)
         return;
+    visit_dropped(call);
     arguments_release(&call->arguments);
     buffer_release(&call->out);
     free(call->path);

@@ -596,7 +596,7 @@ void exchange_answered(struct http *http, struct http_call *call)
     audit(http, call);
     if (call->answer == CALL_STREAM)
         atomic_fetch_sub_explicit(&http->streams_coming, 1, memory_order_relaxed);
-    if (!question) { /* nobody waits any more */
+    if (visit_answered(call) || !question) { /* nobody waits any more */
         call_free(call);
         return;
     }

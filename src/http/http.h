@@ -96,6 +96,7 @@ struct http_route {
     enum http_role role; /* that it takes */
     enum http_where where; /* that `answer` runs */
     unsigned fresh_ms; /* how long an answer may be given again; 0: never, and each is its own */
+    bool visits;       /* http_visit() may ask it */
     bool may_miss;     /* answers 404 also where the path has no parameter */
     void (*answer)(struct http_call *call, void *context);
 };
@@ -127,6 +128,9 @@ struct http *http_server(const struct http_call *call);
 const char *http_request_body(const struct http_call *call, size_t *ret_len);
 /* Of a stream: the Last-Event-ID that the client had before, or NULL. */
 const char *http_last_event_id(const struct http_call *call);
+
+/* Append the path and the arguments as a client would send them, but for the argument `without`. 0 or the buffer's error. */
+int http_target(const struct http_call *call, const char *without, struct buffer *out);
 
 /* Begin the 200 answer; the writer is finished by the server. */
 struct json *http_json(struct http_call *call);
@@ -190,6 +194,23 @@ int http_stream_publish(struct http *http, const struct http_audience *audience,
 /* For which classes of viewers are there streams? Fills up to `max`, returns how many there are: 0 means that
  * nothing has to be rendered. Any thread. */
 size_t http_stream_classes(struct http *http, struct http_audience *ret_classes, size_t max);
+
+/* ---- visits ---- */
+
+/* A call that no client made: the program asks one of its own routes (with `visits`, on the loop) for a viewer. */
+struct http_visit {
+    const char *method, *target; /* "/api/v1/processes/7?x=y" */
+    const void *body;            /* copied */
+    size_t body_len;
+    const struct http_viewer *viewer; /* copied */
+    /* Called once, on any thread, with the answer or a problem; everything is borrowed during the call. */
+    void (*done)(void *context, int status, const char *type, const char *filename,
+                 const char *bytes, size_t len);
+    void *context;
+};
+
+/* The thread that owns the tables. 0, and done() is called, perhaps at once; -ENOMEM, and it is not. */
+int http_visit(struct http *http, const struct http_visit *visit);
 
 /* ---- the server ---- */
 

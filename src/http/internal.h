@@ -79,6 +79,11 @@ struct http_call {
     /* of the way back: the handler's return and http_done() both must have come */
     _Atomic unsigned holders;
 
+    /* Of a visit: who gets the answer. NULL: a client does. */
+    void (*visited)(void *context, int status, const char *type, const char *filename,
+                    const char *bytes, size_t len);
+    void *visit_context;
+
     enum call_kind answer;
     uint64_t stream_from; /* of a stream: the number of the first frame that is for it */
     int status;
@@ -101,6 +106,10 @@ static inline struct http_call *call_of(struct letter *letter)
 }
 
 void call_free(struct http_call *call); /* NULL is fine */
+/* Hand the answer of a visit over; false: it is none. */
+bool visit_answered(struct http_call *call);
+/* The call is freed without an answer. Fine for any. */
+void visit_dropped(struct http_call *call);
 /* Run its handler on the server's own thread. */
 void call_run_here(struct http *http, struct http_call *call);
 /* Close the JSON and take care of handlers that failed; on the thread of the handler. */

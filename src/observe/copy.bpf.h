@@ -126,7 +126,9 @@ static __noinline void copy_record(const struct at *at, const struct call *call,
     }
     e->time_ns = bpf_ktime_get_ns();
     copy_fill(at, call, address, source, size, e);
-    bpf_ringbuf_submit(e, produced_add(at, sizeof(*e)));
+    uint64_t flags = produced_add(at, sizeof(*e));
+    /* The sooner a stack is known, the fewer are copied. */
+    bpf_ringbuf_submit(e, call->has_stack ? RING_FORCE_WAKEUP : flags);
 }
 
 static __always_inline void copy_tell(const struct at *at, const struct call *call,
@@ -147,13 +149,13 @@ static __always_inline bool copy_record_early(const struct at *at, struct call *
     uint64_t flags = produced_add(at, sizeof(*e));
     e = bpf_ringbuf_reserve(&ring, sizeof(*e), 0);
     if (!e) {
-        __sync_fetch_and_add(&at->process->produced, -(int64_t)sizeof(*e));
+        __sync_fetch_and_add(&at->process->events.produced, -(int64_t)sizeof(*e));
         return false;
     }
     e->time_ns = bpf_ktime_get_ns();
     if (!stack_is_recent(at, sp)) {
         bpf_ringbuf_discard(e, RING_NO_WAKEUP);
-        __sync_fetch_and_add(&at->process->produced, -(int64_t)sizeof(*e));
+        __sync_fetch_and_add(&at->process->events.produced, -(int64_t)sizeof(*e));
         return false;
     }
     call->site = at->thread->recent.known.site;
@@ -241,6 +243,47 @@ static __noinline void batch_done(const struct at *at, const struct call *call)
     if (b.n > WIRE_BATCH_MAX)
         __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
     bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_next, &b, 0);
+}
+
+/* CUDA_MEMCPY3D_BATCH_OP: two operands (a type, then an address or an array), source first, then width, height and depth. */
+struct operand {
+    uint32_t type, pad;
+    uint64_t address;
+    uint64_t rest[3];
+};
+
+struct batch_op {
+    struct operand from, to;
+    uint64_t width, height, depth;
+    uint32_t order, flags;
+};
+
+enum { OPERAND_POINTER = 1 };
+
+static long batch_3d_next(uint32_t i, struct batch *b)
+{
+    struct batch_op op = {0};
+    if (i >= b->n)
+        return 1;
+    if (bpf_probe_read_user(&op, sizeof(op), (void *)(b->call->address + i * sizeof(op))) < 0) {
+        __sync_fetch_and_add(&b->at->process->unreadable, 1);
+        return 1;
+    }
+    uint64_t size = op.width * op.height * op.depth;
+    if (i < WIRE_BATCH_MAX)
+        copy_tell(b->at, b->call, op.to.type == OPERAND_POINTER ? op.to.address : 0,
+                  op.from.type == OPERAND_POINTER ? op.from.address : 0, size);
+    else
+        copy_count(b->at, b->call, size);
+    return 0;
+}
+
+static __noinline void batch_3d_done(const struct at *at, const struct call *call)
+{
+    struct batch b = {at, call, call->extra};
+    if (b.n > WIRE_BATCH_MAX)
+        __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
+    bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_3d_next, &b, 0);
 }
 
 static __noinline void range_tell(const struct at *at, const struct call *call,

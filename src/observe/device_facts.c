@@ -1,4 +1,4 @@
-/* Asking NVML about a failed allocation. See device_facts.h. */
+/* Asking NVML. See device_facts.h. */
 #include "observe/device_facts.h"
 
 #include <errno.h>
@@ -34,11 +34,16 @@ struct device_facts {
     pthread_cond_t asked;
     enum state state;
     bool ending;
+    enum device_question question;
     pid_t pid;
     int32_t ordinal;
+    pid_t next_pid; /* of a failure that waits for its turn; 0: none */
+    int32_t next_ordinal;
     char *environment; /* of the process, which may be gone when NVML answers */
     size_t environment_len;
     struct device_answer answer; /* pid 0: NVML did not tell */
+    struct nvml_device *devices; /* of the last answer */
+    size_t n_devices;
 };
 
 static int by_bytes(const void *a, const void *b)
@@ -79,6 +84,34 @@ static void answer_make(const struct nvml_facts *facts, uint32_t device, pid_t p
     free(all);
 }
 
+static void uses_find(const struct nvml_facts *facts, const struct visible *visible, pid_t pid,
+                      struct device_answer *answer)
+{
+    answer->pid = pid;
+    for (size_t i = 0; i < visible->n && answer->n_uses < DEVICE_USES_MAX; i++)
+        for (size_t p = 0; p < facts->n_processes; p++) {
+            const struct nvml_process *process = &facts->processes[p];
+            if (process->device == visible->devices[i] && process->pid == (uint32_t)pid &&
+                process->has_used)
+                answer->uses[answer->n_uses++] =
+                    (struct device_use){(int32_t)i, visible->devices[i], process->used_bytes};
+        }
+}
+
+/* For device_facts_names(). */
+static void devices_keep(struct device_facts *f, const struct nvml_facts *facts)
+{
+    struct nvml_device *devices = calloc(facts->n_devices + 1, sizeof(*devices));
+    if (!devices)
+        return;
+    memcpy(devices, facts->devices, facts->n_devices * sizeof(*devices));
+    pthread_mutex_lock(&f->lock);
+    free(f->devices);
+    f->devices = devices;
+    f->n_devices = facts->n_devices;
+    pthread_mutex_unlock(&f->lock);
+}
+
 static void question_answer(struct device_facts *f, pid_t pid, int32_t ordinal,
                             const char *environment, size_t len, struct device_answer *answer)
 {
@@ -88,14 +121,16 @@ static void question_answer(struct device_facts *f, pid_t pid, int32_t ordinal,
     if (r == 0)
         r = nvml_ask(f->nvml, DEVICE_FACTS_WAIT_MS, &facts);
     if (r < 0) {
-        log_debug("NVML does not tell about a failed allocation: %s",
-                  f->nvml ? nvml_why(f->nvml) : strerror(-r));
+        log_debug("NVML does not answer: %s", f->nvml ? nvml_why(f->nvml) : strerror(-r));
         return;
     }
     visible_devices(visible_environ(environment, len, "CUDA_VISIBLE_DEVICES"),
                     visible_environ(environment, len, "CUDA_DEVICE_ORDER"), facts.devices,
                     facts.n_devices, &visible);
-    if (ordinal >= 0 && (size_t)ordinal < visible.n)
+    devices_keep(f, &facts);
+    if (answer->question == DEVICE_QUESTION_USE)
+        uses_find(&facts, &visible, pid, answer);
+    else if (ordinal >= 0 && (size_t)ordinal < visible.n)
         answer_make(&facts, visible.devices[ordinal], pid, answer);
     nvml_facts_release(&facts);
 }
@@ -109,7 +144,7 @@ static void *work(void *argument)
             pthread_cond_wait(&f->asked, &f->lock);
             continue;
         }
-        struct device_answer answer = {0};
+        struct device_answer answer = {.question = f->question};
         pid_t pid = f->pid;
         int32_t ordinal = f->ordinal;
         pthread_mutex_unlock(&f->lock);
@@ -156,6 +191,7 @@ void device_facts_free(struct device_facts *f)
     nvml_free(f->nvml);
     close(f->fd);
     free(f->environment);
+    free(f->devices);
     free(f);
 }
 
@@ -164,22 +200,21 @@ int device_facts_fd(const struct device_facts *f)
     return f->fd;
 }
 
-static void environment_read(struct device_facts *f, pid_t pid)
+/* How many bytes of its environment there are, at most DEVICE_FACTS_ENVIRON_MAX. */
+static size_t environment_read(char *text, pid_t pid)
 {
     char path[64];
-    f->environment_len = 0;
-    if (!f->environment)
-        f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
+    size_t len = 0;
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
     MEMOIR_CLEANUP(closep)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && f->environment && f->environment_len < DEVICE_FACTS_ENVIRON_MAX) {
-        ssize_t n = read(fd, f->environment + f->environment_len,
-                         DEVICE_FACTS_ENVIRON_MAX - f->environment_len);
+    while (fd >= 0 && text && len < DEVICE_FACTS_ENVIRON_MAX) {
+        ssize_t n = read(fd, text + len, DEVICE_FACTS_ENVIRON_MAX - len);
         if (n <= 0)
             break;
-        f->environment_len += (size_t)n;
+        len += (size_t)n;
     }
+    return len;
 }
 
 static bool thread_start(struct device_facts *f)
@@ -194,19 +229,54 @@ static bool thread_start(struct device_facts *f)
     return f->has_thread;
 }
 
-void device_facts_ask(struct device_facts *f, pid_t pid, int32_t ordinal)
+/* The caller holds the lock. */
+static void question_put(struct device_facts *f, enum device_question question, pid_t pid,
+                         int32_t ordinal)
+{
+    if (!f->environment)
+        f->environment = malloc(DEVICE_FACTS_ENVIRON_MAX);
+    f->environment_len = environment_read(f->environment, pid);
+    f->question = question;
+    f->pid = pid;
+    f->ordinal = ordinal;
+    f->state = ASKED;
+    pthread_cond_signal(&f->asked);
+}
+
+bool device_facts_ask(struct device_facts *f, enum device_question question, pid_t pid,
+                      int32_t ordinal)
 {
     if (!thread_start(f))
-        return;
+        return false;
     pthread_mutex_lock(&f->lock);
-    if (f->state == IDLE) {
-        environment_read(f, pid);
-        f->pid = pid;
-        f->ordinal = ordinal;
-        f->state = ASKED;
-        pthread_cond_signal(&f->asked);
+    bool idle = f->state == IDLE;
+    if (idle) {
+        question_put(f, question, pid, ordinal);
+    } else if (question == DEVICE_QUESTION_FAILURE && !f->next_pid) {
+        f->next_pid = pid;
+        f->next_ordinal = ordinal;
     }
     pthread_mutex_unlock(&f->lock);
+    return idle;
+}
+
+size_t device_facts_names(struct device_facts *f, pid_t pid, char (*names)[DEVICE_NAME_MAX])
+{
+    struct visible visible = {0};
+    size_t n = 0;
+    pthread_mutex_lock(&f->lock);
+    char *text = f->n_devices ? malloc(DEVICE_FACTS_ENVIRON_MAX) : NULL;
+    if (text) {
+        size_t len = environment_read(text, pid);
+        visible_devices(visible_environ(text, len, "CUDA_VISIBLE_DEVICES"),
+                        visible_environ(text, len, "CUDA_DEVICE_ORDER"), f->devices, f->n_devices,
+                        &visible);
+    }
+    for (; visible.certain && n < visible.n && n < DEVICE_USES_MAX; n++)
+        snprintf(names[n], DEVICE_NAME_MAX, "%s", f->devices[visible.devices[n]].uuid);
+    pthread_mutex_unlock(&f->lock);
+    free(text);
+    return n;
 }
 
 int device_facts_take(struct device_facts *f, struct device_answer *ret_answer)
@@ -220,17 +290,20 @@ int device_facts_take(struct device_facts *f, struct device_answer *ret_answer)
         *ret_answer = f->answer;
         f->state = IDLE;
         r = f->answer.pid ? 0 : -EAGAIN;
+        if (f->next_pid)
+            question_put(f, DEVICE_QUESTION_FAILURE, f->next_pid, f->next_ordinal);
+        f->next_pid = 0;
     }
     pthread_mutex_unlock(&f->lock);
     return r;
 }
 
-void device_facts_settle(struct device_facts *f, pid_t pid)
+bool device_facts_settle(struct device_facts *f, pid_t pid)
 {
     struct pollfd wait = {.fd = f->fd, .events = POLLIN};
     pthread_mutex_lock(&f->lock);
-    bool asked = f->state == ASKED && f->pid == pid;
+    bool asked = f->next_pid == pid ||
+                 (f->state != IDLE && f->pid == pid && f->question == DEVICE_QUESTION_FAILURE);
     pthread_mutex_unlock(&f->lock);
-    if (asked)
-        poll(&wait, 1, DEVICE_FACTS_SETTLE_MS);
+    return asked && poll(&wait, 1, DEVICE_FACTS_SETTLE_MS) > 0;
 }

@@ -164,18 +164,19 @@ static void consumed_tell(struct kernel *k)
 {
     for (size_t i = 0; i < k->n_shares; i++) {
         struct wire_process entry;
-        uint64_t bytes = 0;
+        struct wire_consumed bytes = {0};
         if (bpf_map_lookup_elem(k->processes, &k->shares[i].pid, &entry) < 0)
             continue; /* ended: an entry of its own would stay for ever */
         bpf_map_lookup_elem(k->consumed, &k->shares[i].pid, &bytes);
-        bytes += k->shares[i].bytes;
+        bytes.events += k->shares[i].bytes.events;
+        bytes.stacks += k->shares[i].bytes.stacks;
         bpf_map_update_elem(k->consumed, &k->shares[i].pid, &bytes, BPF_ANY);
     }
     k->n_shares = 0;
 }
 
 /* All records begin with their kind and the process. */
-static void consumed_add(struct kernel *k, const uint32_t *record, size_t size)
+static struct wire_consumed *consumed_of(struct kernel *k, const uint32_t *record)
 {
     uint32_t pid = record[1];
     size_t i = 0;
@@ -187,14 +188,34 @@ static void consumed_add(struct kernel *k, const uint32_t *record, size_t size)
     }
     if (i == k->n_shares)
         k->shares[k->n_shares++] = (struct share){.pid = pid};
-    k->shares[i].bytes += size;
+    return &k->shares[i].bytes;
+}
+
+static int on_stack(void *context, void *data, size_t size)
+{
+    struct kernel *k = context;
+    if (size >= 2 * sizeof(uint32_t))
+        consumed_of(k, data)->stacks += size;
+    k->each(k->each_context, data, size);
+    return 0;
+}
+
+static bool has_stack(const void *record, size_t size)
+{
+    const struct wire_event *event = record;
+    const struct wire_copy *copy = record;
+    if (size >= sizeof(*event) && event->record == WIRE_RECORD_EVENT)
+        return event->has_stack;
+    return size >= sizeof(*copy) && copy->record == WIRE_RECORD_COPY && copy->has_stack;
 }
 
 static int on_record(void *context, void *data, size_t size)
 {
     struct kernel *k = context;
     if (size >= 2 * sizeof(uint32_t))
-        consumed_add(k, data, size);
+        consumed_of(k, data)->events += size;
+    if (has_stack(data, size)) /* it came before, in the other ring */
+        ring_buffer__consume(k->stack_ring);
     k->each(k->each_context, data, size);
     k->done++;
     return --k->left > 0 ? 0 : -EAGAIN; /* which ends ring_buffer__consume() */
@@ -251,7 +272,9 @@ static int maps_find(struct kernel *k)
     k->faults = map_of(k, "faults");
     k->users = map_of(k, "users");
     k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
-    return k->ring ? 0 : -errno;
+    if (k->ring)
+        k->stack_ring = ring_buffer__new(map_of(k, "stacks"), on_stack, k, NULL);
+    return k->stack_ring ? 0 : -errno;
 }
 
 static int load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted,
@@ -318,11 +341,12 @@ void kernel_close(struct kernel *k, bool leave)
         return;
     attach_release(k);
     ring_buffer__free(k->ring);
+    ring_buffer__free(k->stack_ring);
     bpf_object__close(k->object);
     if (!leave && k->pins[0] && k->lock >= 0)
         pins_remove(k->pins);
     if (k->lock >= 0)
-        close(k->lock);
+        pins_unlock(k->pins, k->lock);
     free(k);
 }
 
@@ -669,6 +693,8 @@ int kernel_read(struct kernel *k, size_t max,
     k->each_context = context;
     k->left = max;
     k->done = 0;
+    if (max > 0)
+        ring_buffer__consume(k->stack_ring); /* also those whose event was lost */
     int r = max > 0 ? ring_buffer__consume(k->ring) : 0;
     consumed_tell(k);
     return r < 0 && r != -EAGAIN ? r : (int)k->done;

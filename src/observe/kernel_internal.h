@@ -44,7 +44,7 @@ struct attached {
 /* What was read of a process's records and the kernel has not been told. */
 struct share {
     uint32_t pid;
-    uint64_t bytes;
+    struct wire_consumed bytes;
 };
 
 enum { SHARES_MAX = 64 };
@@ -55,7 +55,7 @@ struct kernel {
     struct bpf_object *object;
     struct bpf_program *enter, *leave, *session; /* the last one alone, or the others */
     bool has_session;
-    struct ring_buffer *ring;
+    struct ring_buffer *ring, *stack_ring;
     struct wire_settings setting; /* as the kernel has them */
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
         users; /* maps */

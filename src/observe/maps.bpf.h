@@ -51,13 +51,12 @@ struct {
     __type(value, uint64_t);
 } users SEC(".maps");
 
-/* What the observer has read of each process's events, in bytes. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
     __uint(max_entries, WIRE_PROCESSES_MAX);
     __type(key, uint32_t);
-    __type(value, uint64_t);
+    __type(value, struct wire_consumed);
 } consumed SEC(".maps");
 
 /* Processes that run CPython. */
@@ -88,6 +87,11 @@ struct {
     __uint(type, BPF_MAP_TYPE_RINGBUF);
     __uint(max_entries, WIRE_RING_BYTES);
 } ring SEC(".maps");
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, WIRE_STACK_RING_BYTES);
+} stacks SEC(".maps");
 
 enum { STACK_WORDS = 64 };
 

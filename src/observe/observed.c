@@ -68,6 +68,7 @@ int observed_new(const struct observed_options *options, pid_t pid,
         log_info("call sites of process %d (%s) cannot be told: %s", pid, identity.name,
                  strerror(-r));
     observed_python_follow(o);
+    observed_use_wanted(o);
     if (options->stream)
         trace_stream_process(options->stream, &identity);
     *ret_observed = o;
@@ -188,6 +189,7 @@ static struct live_block *freed_slot(struct observed *o, uint8_t class, uint64_t
 static void block_end(struct observed *o, struct live_block *block)
 {
     observed_book_free(o, block);
+    o->changes++;
     *freed_slot(o, block->class, block->address) = *block;
     live_remove(&o->live, block);
 }
@@ -210,6 +212,7 @@ static void block_begin(struct observed *o, const struct trace_event *e, uint8_t
     block->device = e->device;
     block->account = observed_account(o, class, e->space, flags, e->device);
     block->seen = true;
+    o->changes++;
     observed_book_alloc(o, block);
 }
 
@@ -309,6 +312,7 @@ static void on_reset(struct observed *o, const struct wire_event *w)
     struct trace_event e;
     struct reset r = {o, w->context};
     live_each(&o->live, block_reset, &r);
+    observed_use_ended(o, device_of(o, w->context));
     event_begin(o, w, TRACE_RESET, &e);
     observed_tell(o, &e);
 }
@@ -374,8 +378,10 @@ void observed_event(struct observed *o, const struct wire_event *w)
         observed_python_follow(o);
         if (w->flags & WIRE_EVENT_UUID)
             observed_device_uuid(o, w->device, w->uuid);
-        else if (w->context)
+        else if (w->context) {
             context_made(o, w->context, w->device);
+            observed_use_wanted(o);
+        }
         break;
     default:
         break;

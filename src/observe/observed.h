@@ -38,14 +38,37 @@ struct observed_options {
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed);
 
-/* With `leave` a book that is open stays and counts, for the next observer; else it is removed, since nobody counts any
- * more. NULL is fine. */
+/* With `leave` a book that is open stays and counts, for the next observer; else it is removed, since nothing counts in it
+ * any more. NULL is fine. */
 void observed_free(struct observed *o, bool leave);
 
 pid_t observed_pid(const struct observed *o);
 uint32_t observed_uid(const struct observed *o);
 uint32_t observed_generation(const struct observed *o);
 struct trace_history *observed_history(struct observed *o);
+
+/* ---- what the driver counts beyond known blocks ---- */
+
+struct device_answer;
+
+struct observed_baseline {
+    int32_t ordinal; /* of the device, as the process counts */
+    uint32_t index;  /* of the device, in NVML's list */
+    uint64_t bytes;  /* the context, and what was allocated before tracing began */
+    bool estimate;   /* blocks came or went while NVML was asked */
+};
+
+/* NVML should be asked about this process; the answer goes to observed_use_told(). */
+bool observed_use_due(const struct observed *o);
+void observed_use_wanted(struct observed *o);
+void observed_use_asked(struct observed *o);
+void observed_use_told(struct observed *o, const struct device_answer *answer);
+/* All contexts of the device ended. */
+void observed_use_ended(struct observed *o, int32_t ordinal);
+size_t observed_baselines(const struct observed *o, const struct observed_baseline **ret_baselines);
+
+/* Devices by the names that the driver has for them, where the program did not ask for one. */
+void observed_device_name(struct observed *o, int32_t ordinal, const char *uuid);
 
 /* Records of this process, in the order of the ring. */
 void observed_event(struct observed *o, const struct wire_event *event);

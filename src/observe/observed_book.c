@@ -137,6 +137,18 @@ void observed_device_uuid(struct observed *o, int32_t ordinal, const uint8_t u[s
              u[15]);
 }
 
+void observed_device_name(struct observed *o, int32_t ordinal, const char *uuid)
+{
+    for (size_t i = 0; i < o->n_devices; i++)
+        if (o->devices[i].ordinal == ordinal)
+            return;
+    if (!*uuid || o->n_devices == OBSERVED_DEVICES_MAX)
+        return;
+    o->devices[o->n_devices].ordinal = ordinal;
+    snprintf(o->devices[o->n_devices].uid, sizeof(o->devices[0].uid), "%s", uuid);
+    o->n_devices++;
+}
+
 static int device_enter(struct observed *o, int32_t ordinal)
 {
     struct book_device device = {.kind = MEMOIR_DEVICE_GPU, .ordinal = ordinal};

@@ -15,9 +15,10 @@
 enum {
     OBSERVED_CONTEXTS_MAX = 256,
     OBSERVED_DEVICES_MAX = 64,
+    OBSERVED_BASELINES_MAX = 16, /* devices of one process */
     OBSERVED_ACCOUNTS_MAX = 128,
-    OBSERVED_PENDING_MAX = 1024, /* threads with a stack whose call has not been told yet */
-    OBSERVED_FREED = 64,         /* blocks freed a moment ago, in case the call fails */
+    OBSERVED_PENDING_MAX = 512, /* stacks whose call has not been told yet */
+    OBSERVED_FREED = 64,        /* blocks freed a moment ago, in case the call fails */
     OBSERVED_STACK_BYTES = WIRE_PAGE * WIRE_STACK_PAGES,
 };
 
@@ -83,6 +84,15 @@ struct observed {
         char uid[64];
     } devices[OBSERVED_DEVICES_MAX]; /* UUIDs that the program was told */
     size_t n_devices;
+
+    /* observed_use.c */
+    struct observed_baseline baselines[OBSERVED_BASELINES_MAX];
+    size_t n_baselines;
+    bool use_due;         /* NVML is to be asked */
+    unsigned use_tries;   /* how often it was, for the last context */
+    uint64_t use_next_ns; /* not before */
+    uint64_t changes;     /* blocks that came or went */
+    uint64_t use_changes; /* the same, when NVML was asked */
 
     /* page faults that were told, by granule: a hash */
     struct observed_granule {

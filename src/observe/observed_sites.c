@@ -12,18 +12,21 @@ enum { BUCKETS = sizeof((struct observed){0}.buckets) / sizeof(uint32_t) };
 
 /* ---- stacks that were copied ---- */
 
-static struct observed_pending *pending_find(struct observed *o, uint32_t tid)
+static struct observed_pending *pending_find(struct observed *o, uint32_t tid, uint64_t call)
 {
     for (size_t i = 0; i < o->n_pending; i++)
-        if (o->pending[i].tid == tid)
+        if (o->pending[i].tid == tid && o->pending[i].call == call)
             return &o->pending[i];
     return NULL;
 }
 
-/* Its memory stays for the thread's next stack. Full, the first one is given up: its thread has most likely ended. */
+/* Memory of one that was used serves the next. Full, the first one is given up: its event was most likely lost. */
 static struct observed_pending *pending_make(struct observed *o, uint32_t tid)
 {
-    struct observed_pending *p = pending_find(o, tid);
+    struct observed_pending *p = NULL;
+    for (size_t i = 0; i < o->n_pending && !p; i++)
+        if (!o->pending[i].call)
+            p = &o->pending[i];
     if (!p && o->n_pending < OBSERVED_PENDING_MAX)
         p = &o->pending[o->n_pending++];
     if (!p) {
@@ -54,9 +57,8 @@ void observed_stack(struct observed *o, const struct wire_stack *stack)
 
 void observed_more(struct observed *o, const struct wire_more *more)
 {
-    struct observed_pending *p = pending_find(o, more->tid);
-    if (!p || p->call != more->call || more->n_bytes > WIRE_PAGE ||
-        more->address != p->head->sp + p->n_bytes ||
+    struct observed_pending *p = pending_find(o, more->tid, more->call);
+    if (!p || more->n_bytes > WIRE_PAGE || more->address != p->head->sp + p->n_bytes ||
         p->n_bytes + more->n_bytes > OBSERVED_STACK_BYTES)
         return;
     memcpy(p->bytes + p->n_bytes, more->bytes, more->n_bytes);
@@ -224,8 +226,10 @@ uint32_t observed_site_of(struct observed *o, const struct wire_event *event)
         uint32_t number = kernel_site_number(o->options.kernel, event->site);
         return number <= o->n_sites ? number : 0;
     }
-    struct observed_pending *p = event->has_stack ? pending_find(o, event->tid) : NULL;
-    if (!p || p->call != event->call)
+    struct observed_pending *p = NULL;
+    if (event->has_stack && event->call)
+        p = pending_find(o, event->tid, event->call);
+    if (!p)
         return 0;
     p->call = 0;
     return site_resolve(o, p);

@@ -112,6 +112,10 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
         log_warn("cannot trace process %d: %s", pid, strerror(-r));
         return NULL;
     }
+    char names[DEVICE_USES_MAX][DEVICE_NAME_MAX];
+    size_t n = o->facts && !options.no_book ? device_facts_names(o->facts, pid, names) : 0;
+    for (size_t i = 0; i < n; i++)
+        observed_device_name(p, (int32_t)i, names[i]);
     o->running[place_of(o, pid)] = p;
     o->n_running++;
     return p;
@@ -193,7 +197,7 @@ static void failure_ask(struct observer *o, struct observed *p)
     struct trace_failure failure;
     if (trace_history_failures(observed_history(p), &failure, 1) == 1 && failure.out_of_memory &&
         !failure.capacity_bytes && failure.device >= 0)
-        device_facts_ask(o->facts, observed_pid(p), failure.device);
+        device_facts_ask(o->facts, DEVICE_QUESTION_FAILURE, observed_pid(p), failure.device);
 }
 
 /* At once, or at a later tick. */
@@ -227,6 +231,14 @@ static void looks_make(struct observer *o)
             libraries_look(o, o->running[i]);
 }
 
+/* What the driver counts for the process, if that is to be known. */
+static void use_ask(struct observer *o, struct observed *p)
+{
+    if (o->facts && observed_use_due(p) &&
+        device_facts_ask(o->facts, DEVICE_QUESTION_USE, observed_pid(p), 0))
+        observed_use_asked(p);
+}
+
 static void on_record(void *context, const void *record, size_t bytes)
 {
     struct observer *o = context;
@@ -251,6 +263,8 @@ static void on_record(void *context, const void *record, size_t bytes)
             observed_event(p, event);
         if (p && event->kind == TRACE_FAILED && o->facts)
             failure_ask(o, p);
+        if (p && event->kind == TRACE_NONE)
+            use_ask(o, p);
     } else if (kind == WIRE_RECORD_STACK && bytes >= sizeof(*stack)) {
         p = process_for(o, (pid_t)stack->pid, stack->generation);
         if (p)
@@ -514,6 +528,8 @@ static int start(struct observer *o)
     r = libraries_attach(o);
     if (r < 0)
         return r;
+    if (o->facts && !options->no_books && kernel_attached(o->kernel) > 0) /* for their names */
+        device_facts_ask(o->facts, DEVICE_QUESTION_USE, getpid(), 0);
     if (o->adopted) {
         observer_drain(o);
         kernel_processes(o->kernel, adopt_each, o);
@@ -532,14 +548,32 @@ static int start(struct observer *o)
     return r;
 }
 
-/* NVML told about a device on which an allocation failed. */
+/* The context of a process that was traced from its start tells what others take on the same device. */
+static void contexts_learn(struct observer *o, struct observed *p)
+{
+    const struct observed_baseline *b;
+    struct wire_process entry;
+    size_t n = observed_baselines(p, &b);
+    if (kernel_process_get(o->kernel, observed_pid(p), &entry) < 0 || !entry.from_start)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (!b[i].estimate && b[i].index < OBSERVER_DEVICES_MAX)
+            o->context_bytes[b[i].index] = b[i].bytes;
+}
+
+/* NVML answered. */
 static void facts_take(struct observer *o)
 {
     struct device_answer answer;
     if (device_facts_take(o->facts, &answer) < 0)
         return;
+    if (answer.question == DEVICE_QUESTION_USE)
+        observer_drain(o); /* blocks that came meanwhile are in its figure */
     struct observed *p = observer_find_any(o, answer.pid);
-    if (p)
+    if (p && answer.question == DEVICE_QUESTION_USE) {
+        observed_use_told(p, &answer);
+        contexts_learn(o, p);
+    } else if (p)
         trace_history_failure_context(observed_history(p), answer.capacity_bytes, answer.used_bytes,
                                       answer.others, answer.n_others);
 }
@@ -579,19 +613,17 @@ static int dump_in_child(struct observer *o, struct observed *p, int fd)
 
 int observer_dump(struct observer *o, pid_t pid, int fd)
 {
-    struct observed *p = observer_find_any(o, pid);
     size_t slot = 0;
+    for (int i = 0; i < 2 && o->facts && device_facts_settle(o->facts, pid); i++)
+        facts_take(o);
+    struct observed *p = observer_find_any(o, pid);
     if (!p)
         return -ESRCH;
-    if (o->facts) {
-        device_facts_settle(o->facts, pid);
-        facts_take(o);
-    }
     children_reap(o);
     while (slot < OBSERVER_DUMPS_MAX && o->dumps[slot])
         slot++;
     if (slot == OBSERVER_DUMPS_MAX)
-        return -EBUSY; /* the ring waits for nobody */
+        return -EBUSY; /* the ring is not read while we wait */
     int child = dump_in_child(o, p, fd);
     if (child < 0)
         return child;
@@ -643,6 +675,9 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
     if (o->scan && *ticks % SCAN_TICKS == 0)
         targets_scan(o->scan, on_library, o);
     kept_check(o);
+    for (size_t i = 0; o->facts && i < WIRE_PROCESSES_MAX; i++)
+        if (o->running[i])
+            use_ask(o, o->running[i]);
     if (!o->options->linger_s)
         return;
     if (control_holders(o->control))

@@ -17,6 +17,8 @@ struct observed;
 struct stacks;
 struct targets_scan;
 
+enum { OBSERVER_DEVICES_MAX = 64 };
+
 enum { LOOK_USERS = 64, LOOK_CREDIT_NS = 500000000, LOOK_PART = 20 };
 
 /* Time that looking at the libraries of a user's processes may take: a twentieth of all, after a first half second. A process
@@ -34,7 +36,8 @@ struct observer {
     struct stacks *stacks;
     struct targets_scan *scan; /* NULL: the kernel tells of new libraries */
     struct control *control;
-    struct device_facts *facts; /* NULL: NVML is not asked */
+    struct device_facts *facts;                   /* NULL: NVML is not asked */
+    uint64_t context_bytes[OBSERVER_DEVICES_MAX]; /* of a context, by NVML's list; 0: not known */
     struct trace_stream_writer stream;
     bool streams;
     struct observed

@@ -133,6 +133,31 @@ static void losses_tell(struct json *j, const struct wire_process *p)
     json_object_end(j);
 }
 
+/* What the driver counts beyond blocks, as far as it can be told apart. */
+static void devices_tell(const struct list *l, struct json *j, const struct observed *p,
+                         bool from_start)
+{
+    const struct observed_baseline *b;
+    size_t n = observed_baselines(p, &b);
+    json_key(j, "devices");
+    json_array_begin(j);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bytes = b[i].bytes;
+        uint64_t context = b[i].index < OBSERVER_DEVICES_MAX ? l->o->context_bytes[b[i].index] : 0;
+        bool known = from_start || context;
+        if (from_start || context > bytes)
+            context = bytes;
+        json_object_begin(j);
+        json_field_i64(j, "device", b[i].ordinal);
+        if (known)
+            json_field_u64(j, "context_bytes", context);
+        json_field_u64(j, "before_bytes", bytes - context);
+        json_field_bool(j, "estimate", b[i].estimate || (known && !from_start));
+        json_object_end(j);
+    }
+    json_array_end(j);
+}
+
 static void process_tell(const struct list *l, struct json *j, const struct sums *s)
 {
     struct observed *p = observer_find(l->o, (pid_t)s->pid);
@@ -146,10 +171,12 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
+        json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live_bytes", totals.live_bytes);
         json_field_u64(j, "history_live_blocks", totals.live_blocks);
         json_field_u64(j, "sites", totals.sites);
+        devices_tell(l, j, p, s->entry.from_start);
     }
     spaces_tell(j, s);
     copies_tell(j, &s->entry);

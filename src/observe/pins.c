@@ -21,7 +21,7 @@
 
 /* Tried in turn: the usual place, and one that is writable where /sys is not. */
 static const char *const places[] = {"/sys/fs/bpf", TRACE_ASK_DIR "/bpf"};
-enum { PLACES = sizeof(places) / sizeof(places[0]) };
+enum { PLACES = sizeof(places) / sizeof(places[0]), LOCK_TRIES = 100 };
 
 static bool is_bpffs(const char *path)
 {
@@ -53,6 +53,19 @@ int pins_tracefs(void)
     return mount("tracefs", "/sys/kernel/tracing", "tracefs", flags, "mode=0700") < 0 ? -errno : 0;
 }
 
+static void lock_path(const char *name, char path[static PINS_PATH_MAX])
+{
+    snprintf(path, PINS_PATH_MAX, "%s/observe-%.64s.lock", TRACE_ASK_DIR, name);
+}
+
+/* Its holder removes the file at its end, perhaps between our open() and flock(): then the lock is of no use. */
+static bool is_current(int fd, const char *path)
+{
+    struct stat own, there;
+    return fstat(fd, &own) == 0 && stat(path, &there) == 0 && own.st_dev == there.st_dev &&
+           own.st_ino == there.st_ino;
+}
+
 /* -EBUSY: it is held. */
 static int lock_take(const char *name)
 {
@@ -60,14 +73,29 @@ static int lock_take(const char *name)
     int r = trace_ask_dir_make();
     if (r < 0)
         return r;
-    snprintf(path, sizeof(path), "%s/observe-%s.lock", TRACE_ASK_DIR, name);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
-    return MEMOIR_TAKE_FD(fd);
+    lock_path(name, path);
+    for (int tries = 0; tries < LOCK_TRIES; tries++) {
+        MEMOIR_CLEANUP(closep)
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return -errno;
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+            return errno == EWOULDBLOCK ? -EBUSY : -errno;
+        if (is_current(fd, path))
+            return MEMOIR_TAKE_FD(fd);
+    }
+    return -EBUSY;
+}
+
+void pins_unlock(const char *path, int lock)
+{
+    char of[PINS_PATH_MAX];
+    const char *name = strrchr(path, '/');
+    if (name && strncmp(name + 1, PREFIX, strlen(PREFIX)) == 0) {
+        lock_path(name + 1 + strlen(PREFIX), of);
+        unlink(of);
+    }
+    close(lock);
 }
 
 int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock)
@@ -108,7 +136,6 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
             if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
                 continue;
             const char *name = entry->d_name + strlen(PREFIX);
-            MEMOIR_CLEANUP(closep)
             int lock = lock_take(name);
             if (lock < 0)
                 continue; /* its observer runs */
@@ -118,6 +145,7 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
                 each(context, name);
             if (remove)
                 pins_remove(path);
+            pins_unlock(path, lock);
             n++;
         }
         if (dir)

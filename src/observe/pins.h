@@ -16,5 +16,8 @@ int pins_tracefs(void);
 /* Remove all that is pinned there, and the directory. */
 void pins_remove(const char *path);
 
+/* Let go the lock of the directory `path` and remove its file. */
+void pins_unlock(const char *path, int lock);
+
 /* See kernel_orphans(). */
 int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context);

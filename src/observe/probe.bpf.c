@@ -100,6 +100,9 @@ static __noinline void done(const struct at *at, struct call *call, const struct
     case WIRE_OP_COPY_BATCH:
         batch_done(at, call);
         break;
+    case WIRE_OP_COPY_3D_BATCH:
+        batch_3d_done(at, call);
+        break;
     case WIRE_OP_SET:
         range_tell(at, call, f, TRACE_SET);
         break;

@@ -80,6 +80,9 @@ static const struct probe_function functions[] = {
         .address = 1, .size = 2, .source = 3),
     ROW("cuMemImportFromShareableHandle", NULL, .op = WIRE_OP_HANDLE_MAKE, .space = DRAM,
         .flags = WIRE_FUNCTION_SITE | SHARED, .address = 1),
+    /* Names memory of several devices, and has none itself. */
+    ROW("cuMulticastCreate", NULL, .op = WIRE_OP_HANDLE_MAKE, .space = DRAM,
+        .flags = WIRE_FUNCTION_SITE | SHARED, .address = 1),
     ROW("cuMemRelease", NULL, .op = WIRE_OP_HANDLE_FREE, .space = DRAM, .address = 1),
     ROW("cuMemRetainAllocationHandle", NULL, .op = WIRE_OP_HANDLE_KEEP, .address = 1, .source = 2),
     ROW("cuMemMap", NULL, .op = WIRE_OP_MAP, .space = DRAM, .flags = WIRE_FUNCTION_SITE,
@@ -123,6 +126,9 @@ static const struct probe_function functions[] = {
     COPY("cuMemcpyAtoA_v2", "_ptds", TRACE_ON_DEVICE, 0, 0, 5, 0),
     ROW("cuMemcpyBatchAsync", "_ptsz _v2 _v2_ptsz", .op = WIRE_OP_COPY_BATCH,
         .flags = WIRE_FUNCTION_SITE | ASYNC, .address = 1, .source = 2, .size = 3, .extra = 4),
+
+    ROW("cuMemcpy3DBatchAsync", "_ptsz _v2 _v2_ptsz", .op = WIRE_OP_COPY_3D_BATCH,
+        .flags = WIRE_FUNCTION_SITE | ASYNC, .address = 2, .extra = 1),
 
     SET("cuMemsetD8_v2", "_ptds", 1),
     SET("cuMemsetD8Async", "_ptsz", 1),

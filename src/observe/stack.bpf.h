@@ -99,18 +99,12 @@ static __always_inline bool page_copy(uint8_t *to, uint64_t from, uint32_t *ret_
     return bpf_probe_read_user(to, n, (void *)from) == 0;
 }
 
-/* Stacks are large: they leave half of a process's share of the ring to events. */
-static __always_inline bool ring_admits_stack(const struct at *at, uint64_t bytes)
-{
-    return ring_has_room(at, bytes + at->settings->ring_quota / 2);
-}
-
 /* False: the stack ends here, or there is no room. */
 static __noinline bool stack_more(const struct at *at, const struct call *call, uint64_t from)
 {
-    if (!ring_admits_stack(at, sizeof(struct wire_more)))
+    if (!stacks_have_room(at, sizeof(struct wire_more)))
         return false;
-    struct wire_more *m = bpf_ringbuf_reserve(&ring, sizeof(*m), 0);
+    struct wire_more *m = bpf_ringbuf_reserve(&stacks, sizeof(*m), 0);
     if (!m)
         return false;
     m->record = WIRE_RECORD_MORE;
@@ -122,7 +116,7 @@ static __noinline bool stack_more(const struct at *at, const struct call *call, 
         bpf_ringbuf_discard(m, 0);
         return false;
     }
-    __sync_fetch_and_add(&at->process->produced, sizeof(*m));
+    __sync_fetch_and_add(&at->process->stacks.produced, sizeof(*m));
     bpf_ringbuf_submit(m, RING_NO_WAKEUP);
     return true;
 }
@@ -143,8 +137,8 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
                                        const struct call *call, uint64_t caller)
 {
     struct wire_stack *s = 0;
-    if (ring_admits_stack(at, sizeof(*s)))
-        s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
+    if (stacks_have_room(at, sizeof(*s)))
+        s = bpf_ringbuf_reserve(&stacks, sizeof(*s), 0);
     if (!s)
         return false;
     s->record = WIRE_RECORD_STACK;
@@ -162,8 +156,8 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
         bpf_ringbuf_discard(s, 0);
         return false;
     }
-    __sync_fetch_and_add(&at->process->produced, sizeof(*s));
-    bpf_ringbuf_submit(s, RING_FORCE_WAKEUP); /* the sooner it is known, the fewer are copied */
+    __sync_fetch_and_add(&at->process->stacks.produced, sizeof(*s));
+    bpf_ringbuf_submit(s, RING_NO_WAKEUP); /* its event wakes the observer */
     uint64_t from = sp + page_rest(sp);
     for (int i = 1; i < WIRE_STACK_PAGES; i++) {
         if (!stack_more(at, call, from))

@@ -79,7 +79,7 @@ static __noinline void library_mapped(int64_t fd)
     if (!e)
         return;
     e->record = WIRE_RECORD_LIBRARY;
-    __sync_fetch_and_add(&at.process->produced, sizeof(*e));
+    __sync_fetch_and_add(&at.process->events.produced, sizeof(*e));
     bpf_ringbuf_submit(
         e, RING_FORCE_WAKEUP); /* probes and interpreter should be known before the first call */
 }
@@ -99,14 +99,15 @@ static __noinline void mapping_tell(const struct at *at, uint16_t kind, uint64_t
     event_send(at, e);
 }
 
-static __noinline void system_tell(const struct at *at, uint8_t what, uint64_t address,
+/* `n` times; of a range, if there is one. */
+static __noinline void system_tell(const struct at *at, uint8_t what, uint64_t n, uint64_t address,
                                    uint64_t size)
 {
     struct wire_event *e = event_new(at, TRACE_SYSTEM, 0);
     if (!e)
         return;
     e->address = address;
-    e->size = 1;
+    e->size = n;
     e->source = size;
     e->flags = what;
     e->class = WIRE_SYSTEM;
@@ -178,12 +179,38 @@ int mremap_leave(struct sys_exit *ctx)
     return 0;
 }
 
+/* The heap of malloc() grows and shrinks at its end. */
+SEC("tp/syscalls/sys_enter_brk")
+int brk_enter(struct sys_enter *ctx)
+{
+    struct at at;
+    struct task_struct *task = bpf_get_current_task_btf();
+    if (here_traced(&at))
+        at.thread->system[1] = BPF_CORE_READ(task, mm, brk);
+    return 0;
+}
+
+SEC("tp/syscalls/sys_exit_brk")
+int brk_leave(struct sys_exit *ctx)
+{
+    struct at at;
+    if (!here_traced(&at))
+        return 0;
+    uint64_t before = at.thread->system[1], now = (uint64_t)ctx->result;
+    at.thread->system[1] = 0;
+    if (before && now >= before + WIRE_SYSTEM_BYTES_MIN)
+        mapping_tell(&at, TRACE_ALLOC, before, now - before);
+    else if (before && now + WIRE_SYSTEM_BYTES_MIN <= before)
+        mapping_tell(&at, TRACE_FREE, now, before - now);
+    return 0;
+}
+
 SEC("tp/syscalls/sys_enter_madvise")
 int madvise_enter(struct sys_enter *ctx)
 {
     struct at at;
     if (ctx->args[1] >= WIRE_SYSTEM_BYTES_MIN && here_traced(&at))
-        system_tell(&at, TRACE_SYSTEM_ADVISE, ctx->args[0], ctx->args[1]);
+        system_tell(&at, TRACE_SYSTEM_ADVISE, 1, ctx->args[0], ctx->args[1]);
     return 0;
 }
 
@@ -192,7 +219,7 @@ int mlock_enter(struct sys_enter *ctx)
 {
     struct at at;
     if (ctx->args[1] >= WIRE_SYSTEM_BYTES_MIN && here_traced(&at))
-        system_tell(&at, TRACE_SYSTEM_LOCK, ctx->args[0], ctx->args[1]);
+        system_tell(&at, TRACE_SYSTEM_LOCK, 1, ctx->args[0], ctx->args[1]);
     return 0;
 }
 
@@ -201,7 +228,7 @@ int munlock_enter(struct sys_enter *ctx)
 {
     struct at at;
     if (ctx->args[1] >= WIRE_SYSTEM_BYTES_MIN && here_traced(&at))
-        system_tell(&at, TRACE_SYSTEM_UNLOCK, ctx->args[0], ctx->args[1]);
+        system_tell(&at, TRACE_SYSTEM_UNLOCK, 1, ctx->args[0], ctx->args[1]);
     return 0;
 }
 
@@ -226,6 +253,20 @@ int page_fault(uint64_t *args)
     return 0;
 }
 
+/* A process without the thread at hand: what befalls it may be the doing of another. */
+static __noinline bool process_at(uint32_t pid, struct at *at)
+{
+    uint32_t zero = 0;
+    at->settings = bpf_map_lookup_elem(&settings, &zero);
+    at->process = bpf_map_lookup_elem(&processes, &pid);
+    if (!at->settings || !at->process)
+        return false;
+    at->thread = 0;
+    at->pid = at->tid = pid;
+    at->generation = at->process->generation;
+    return true;
+}
+
 struct mark_victim {
     uint64_t common;
     int32_t pid;
@@ -234,13 +275,72 @@ struct mark_victim {
 SEC("tp/oom/mark_victim")
 int oom_victim(struct mark_victim *ctx)
 {
-    uint32_t pid = (uint32_t)ctx->pid, zero = 0;
-    struct wire_process *p = bpf_map_lookup_elem(&processes, &pid);
-    struct at at = {
-        .settings = bpf_map_lookup_elem(&settings, &zero), .process = p, .pid = pid, .tid = pid};
-    if (!p || !at.settings)
+    struct at at;
+    if (process_at((uint32_t)ctx->pid, &at))
+        system_tell(&at, TRACE_SYSTEM_OOM, 1, 0, 0);
+    return 0;
+}
+
+/* ---- reclaim, migration, huge pages ---- */
+
+/* The process had to wait while the kernel freed pages: of the machine, or of its cgroup. */
+static __always_inline void reclaimed(uint64_t pages)
+{
+    struct at at;
+    if (process_at((uint32_t)(bpf_get_current_pid_tgid() >> 32), &at))
+        system_tell(&at, TRACE_SYSTEM_RECLAIM, pages, 0, 0);
+}
+
+SEC("raw_tp/mm_vmscan_direct_reclaim_end")
+int direct_reclaim(uint64_t *args)
+{
+    reclaimed(args[0]);
+    return 0;
+}
+
+SEC("raw_tp/mm_vmscan_memcg_reclaim_end")
+int group_reclaim(uint64_t *args)
+{
+    reclaimed(args[0]);
+    return 0;
+}
+
+/* As the tracepoint lays it out; kernels differ. */
+struct trace_event_raw_mm_migrate_pages {
+    unsigned long succeeded;
+    int reason;
+} __attribute__((preserve_access_index));
+
+/* enum migrate_reason: those for which a process moves its own pages. Compaction moves pages of any process, and does not tell
+ * whose. */
+enum { MIGRATE_SYSCALL = 3, MIGRATE_MBIND = 4, MIGRATE_NUMA = 5, MIGRATE_PIN = 7 };
+
+SEC("tp/migrate/mm_migrate_pages")
+int pages_migrated(struct trace_event_raw_mm_migrate_pages *ctx)
+{
+    struct at at;
+    int reason = ctx->reason;
+    uint64_t pages = ctx->succeeded;
+    if (reason != MIGRATE_SYSCALL && reason != MIGRATE_MBIND && reason != MIGRATE_NUMA &&
+        reason != MIGRATE_PIN)
         return 0;
-    at.generation = p->generation;
-    system_tell(&at, TRACE_SYSTEM_OOM, 0, 0);
+    if (pages && process_at((uint32_t)(bpf_get_current_pid_tgid() >> 32), &at))
+        system_tell(&at, TRACE_SYSTEM_MIGRATE, pages, 0, 0);
+    return 0;
+}
+
+enum { COLLAPSE_SUCCEEDED = 1 };
+
+/* By khugepaged or by madvise(MADV_COLLAPSE), perhaps of another process. */
+SEC("raw_tp/mm_collapse_huge_page")
+int huge_collapsed(uint64_t *args)
+{
+    struct at at;
+    struct mm_struct *mm = (struct mm_struct *)args[0];
+    if ((int32_t)args[2] != COLLAPSE_SUCCEEDED || !bpf_core_field_exists(mm->owner))
+        return 0;
+    struct task_struct *owner = BPF_CORE_READ(mm, owner);
+    if (owner && process_at((uint32_t)BPF_CORE_READ(owner, tgid), &at))
+        system_tell(&at, TRACE_SYSTEM_HUGE, 1, 0, 0);
     return 0;
 }

@@ -24,6 +24,7 @@ void suspect_release(struct suspect *s)
         free(*texts[i]);
     for (unsigned i = 0; i < s->n_stack; i++)
         free(s->stack[i]);
+    free(s->points);
     *s = (struct suspect){0};
 }
 
@@ -66,6 +67,7 @@ static void fill(struct suspect *s, const struct leak *leak)
     snprintf(uid, sizeof(uid), "%u", p->uid);
     *s = (struct suspect){
         .pid = p->valid & LEDGER_HAS_PID ? (uint64_t)p->pid : 0,
+        .uid = p->uid,
         .program = copy(p->name),
         .user = copy(p->valid & LEDGER_HAS_USER ? p->user : uid),
         .device = copy(a->device ? device_label(label, a->device) : "host"),
@@ -89,6 +91,7 @@ static void fill(struct suspect *s, const struct leak *leak)
         .n_spark = leak->n_spark,
         .book_ino = leak->book->identity->st_ino,
         .site_number = leak->site,
+        .key = leak->key,
         .frame = copy(leak->frame),
     };
     s->growing_ns = leak->growing_ns;

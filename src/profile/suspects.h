@@ -17,8 +17,15 @@ struct site_names;
 enum {
     SUSPECT_BLOCKS = 3, /* sample blocks: the oldest, one from the middle, the newest */
     SUSPECT_FRAMES = 24,
+    SUSPECT_POINTS_MAX = 400,
     SUSPECT_SAMPLES_MIN =
         3, /* a stack that fewer live samples speak for is not named: it may be chance */
+};
+
+/* What it held at one moment. */
+struct suspect_point {
+    uint64_t time_ns; /* since 1970 */
+    uint64_t bytes;
 };
 
 struct suspect_block {
@@ -28,6 +35,7 @@ struct suspect_block {
 /* Strings are owned; NULL: not known. */
 struct suspect {
     uint64_t pid; /* 0: not known */
+    uint32_t uid; /* UINT32_MAX: not known */
     char *program, *user;
     char *device, *device_name, *device_uid; /* a label such as "0 H200", or "host" */
     int32_t ordinal;                         /* below 0: the host's memory */
@@ -44,8 +52,11 @@ struct suspect {
     char *limit; /* "cgroup", "machine", "device" */
     uint64_t spark[LEAK_SPARK];
     unsigned n_spark;
+    struct suspect_point *points; /* the whole series, where it was kept; owned */
+    size_t n_points;
     uint64_t book_ino; /* where the site is */
     uint32_t site_number;
+    uint64_t key; /* the site's, the same in every run; 0: not known */
 
     /* From the book: suspects_name(). */
     char *site, *frame, *function, *file;

@@ -23,10 +23,10 @@ void cell_of_value(const struct output *output, const struct query_value *value,
         len = value->len;
     } else if (state & QUERY_KNOWN) {
         number = value->number;
-        per = output->o.kind == QUERY_PERCENT             ? value->per
+        per = query_kind_is_part(output->o.kind)          ? value->per
               : output->aggregate == QUERY_AVG && grouped ? 1
                                                           : 0;
-        if (output->o.kind == QUERY_PERCENT && per == 0) { /* a share of nothing */
+        if (query_kind_is_part(output->o.kind) && per == 0) { /* a share of nothing */
             number = 0;
             state &= (uint8_t)~QUERY_KNOWN;
         }
@@ -49,7 +49,7 @@ void cell_of_value(const struct output *output, const struct query_value *value,
 
 static bool is_fraction(const struct output *output)
 {
-    return output->o.kind == QUERY_PERCENT || output->aggregate == QUERY_AVG;
+    return query_kind_is_part(output->o.kind) || output->aggregate == QUERY_AVG;
 }
 
 static int compare_u64(uint64_t a, uint64_t b)
@@ -253,7 +253,7 @@ void cell_value(const struct output *output, const struct cell *cell, struct que
                                                                                   : QUERY_AT_LEAST;
     ret->marks = marks;
     ret->number = cell->number;
-    if (output->o.kind == QUERY_PERCENT)
+    if (query_kind_is_part(output->o.kind))
         ret->per = cell->per;
     else if (output->aggregate == QUERY_AVG && cell->per > 1 && cell_is_signed(output))
         ret->number = (uint64_t)((int64_t)cell->number / (int64_t)cell->per);

@@ -19,10 +19,12 @@ enum query_kind {
     QUERY_AGE,     /* nanoseconds; "10m"; a bare number means seconds */
     QUERY_TIME,    /* nanoseconds since 1970; "2026-01-31T12:00" */
     QUERY_PERCENT, /* `number` out of `per`; "75%" */
+    QUERY_SHARE,   /* the same, told to programs as a fraction from 0 to 1 */
     QUERY_YES,     /* 0 or 1; "yes", "no" */
-    QUERY_RATE,    /* signed, bytes a second unless the column has another unit; "-1.5MB" */
-    QUERY_POINTS,  /* a series: pairs of time and value, in the order of their times */
-    QUERY_FRAMES,  /* a stack: texts, the outermost frame first */
+    QUERY_RATE, /* signed, bytes a second unless the column has another unit; "-1.5MB". In thousandths, since slow
+                    * leaks are slower than a byte a second */
+    QUERY_POINTS, /* a series: pairs of time and value, in the order of their times */
+    QUERY_FRAMES, /* a stack: texts, the outermost frame first */
 };
 
 /* How the rows of a group become one value. */
@@ -80,7 +82,6 @@ struct book_block_view;
 struct query_exited;
 struct query_book;
 struct host_process;
-struct leak;
 struct query_cgroup;
 struct host_system;
 
@@ -96,7 +97,6 @@ struct query_row {
     const struct query_exited *exited;
     const struct host_process *host; /* with `process`, which has no account if it keeps no book */
     const struct host_system *system;
-    const struct leak *leak;
     const struct query_cgroup *cgroup;
     const void *custom; /* of tables that others bring */
 };
@@ -110,7 +110,8 @@ struct query_field {
 
 struct query_column {
     const char *name; /* "device.dram"; NULL ends a list */
-    const char *help; /* a sentence without full stop */
+    const char
+        *help; /* a sentence without full stop; NULL: as the vocabulary has it (vocabulary.h) */
     enum query_kind kind;
     enum query_aggregate aggregate;
     unsigned flags;   /* enum query_column_flags */
@@ -139,7 +140,7 @@ enum query_needs {
     QUERY_NEEDS_CGROUPS = 1u << 6,  /* world.cgroups */
     QUERY_NEEDS_DRIVER = 1u << 7,   /* the driver's facts in the ledger: see ledger/driver.h */
     QUERY_NEEDS_EXITS = 1u << 8,    /* world.exited */
-    QUERY_NEEDS_LEAKS = 1u << 9,    /* world.leaks */
+    QUERY_NEEDS_LEAKS = 1u << 9,    /* world.suspects */
     QUERY_NEEDS_HISTORY = 1u << 10, /* world.history; its reading blocks */
     QUERY_NEEDS_EVENTS = 1u << 11,  /* world.events */
 };
@@ -177,15 +178,32 @@ struct query_table {
     bool (*resolve)(const char *name, size_t len, struct query_field *ret_field);
 };
 
+/* How many nodes a group is on: 1 where one answers, the sum where a cluster does (query_sum_nodes()). Beside the column node. */
+#define QUERY_COLUMN_NODES                                                     \
+    {                                                                          \
+        "nodes", "nodes of the cluster that have it", QUERY_NUMBER, QUERY_MAX, \
+            .get = query_get_one                                               \
+    }
+void query_get_one(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret);
+
 /* For getters. */
 static inline void query_set_number(struct query_value *value, uint64_t number)
 {
     value->number = number;
     value->state = QUERY_KNOWN;
 }
-static inline void query_set_rate(struct query_value *value, int64_t rate)
+enum { QUERY_RATE_SCALE = 1000 };
+/* What a RATE holds for a rate a second; at the ends of what fits. */
+int64_t query_rate_of(double per_s);
+static inline void query_set_rate(struct query_value *value, double per_s)
 {
-    query_set_number(value, (uint64_t)rate);
+    query_set_number(value, (uint64_t)query_rate_of(per_s));
+}
+/* `number` is a part of `per`. */
+static inline bool query_kind_is_part(enum query_kind kind)
+{
+    return kind == QUERY_PERCENT || kind == QUERY_SHARE;
 }
 void query_set_text(struct query_value *value, const char *text);
 /* Sorted by time, each once; borrowed until the row is done. */

@@ -185,7 +185,7 @@ static int takes_unit(const struct parser *p, enum query_kind kind, const struct
                       uint64_t *ret_number)
 {
     char whole[FIGURE_MAX];
-    if (kind != QUERY_BYTES && kind != QUERY_AGE && kind != QUERY_PERCENT && kind != QUERY_RATE)
+    if (kind != QUERY_BYTES && kind != QUERY_AGE && !query_kind_is_part(kind) && kind != QUERY_RATE)
         return 0;
     if (figure->kind != TOKEN_WORD || p->token.kind != TOKEN_WORD)
         return 0;
@@ -229,7 +229,7 @@ static int parse_value(struct parser *p, struct node *node)
         struct query_error ignored;
         r = query_field_find(p->table, "where", token->at, token->word, token->word_len,
                              &node->other, &ignored);
-        if (r < 0 || node->other.column->kind != column->kind || column->kind == QUERY_PERCENT ||
+        if (r < 0 || node->other.column->kind != column->kind || query_kind_is_part(column->kind) ||
             column->kind == QUERY_POINTS)
             return query_fail(p->error, "where", token->at, token->len,
                               "'%.60s' is nothing to compare %s with, which takes %s", token->word,
@@ -443,7 +443,7 @@ static enum truth test(const struct evaluation *ev, const struct node *node)
     else if (node->field.column->kind == QUERY_RATE)
         order = ((int64_t)value.number > (int64_t)against.number) -
                 ((int64_t)value.number < (int64_t)against.number);
-    else if (node->field.column->kind == QUERY_PERCENT)
+    else if (query_kind_is_part(node->field.column->kind))
         order = compare_numbers((unsigned __int128)value.number * 1000000,
                                 (unsigned __int128)against.number * value.per);
     else

@@ -26,8 +26,9 @@ static int parse_number(const char *word, uint64_t *ret)
     return 0;
 }
 
-/* "75%", "7.5" as millionths of the whole. */
-static int parse_percent(const char *word, uint64_t *ret)
+/* "75%", "7.5" as millionths of the whole. A number without the sign is a percentage, or where `fraction` says so a
+ * fraction: 0.075. */
+static int parse_percent(const char *word, bool fraction, uint64_t *ret)
 {
     uint64_t n = 0;
     int digits = 0, decimals = -1;
@@ -37,18 +38,21 @@ static int parse_percent(const char *word, uint64_t *ret)
             continue;
         }
         digits++;
-        if (decimals >= 4)
+        if (decimals >= (fraction ? 6 : 4))
             continue;
         if (n > UINT64_C(1000000000000))
             return -ERANGE;
         n = n * 10 + (uint64_t)(*word - '0');
         decimals += decimals >= 0;
     }
+    fraction &= *word != '%';
     word += *word == '%';
     if (!digits || *word)
         return -EINVAL;
-    for (int i = decimals < 0 ? 0 : decimals; i < 4; i++)
+    for (int i = decimals < 0 ? 0 : decimals; i < (fraction ? 6 : 4); i++)
         n *= 10;
+    if (fraction && n > UINT64_C(1000000))
+        return -ERANGE; /* more than the whole: a percentage was meant */
     *ret = n;
     return 0;
 }
@@ -109,10 +113,10 @@ static int parse_rate(const char *word, uint64_t *ret)
     bytes[len] = '\0';
     uint64_t n;
     int r = units_parse_bytes(bytes, &n);
-    if (r == 0 && n > INT64_MAX)
+    if (r == 0 && n > INT64_MAX / QUERY_RATE_SCALE)
         r = -ERANGE;
     if (r == 0)
-        *ret = negative ? -n : n;
+        *ret = QUERY_RATE_SCALE * (negative ? -n : n);
     return r;
 }
 
@@ -128,7 +132,9 @@ int literal_parse(enum query_kind kind, const char *word, uint64_t *ret_number)
     case QUERY_TIME:
         return parse_time(word, ret_number);
     case QUERY_PERCENT:
-        return parse_percent(word, ret_number);
+        return parse_percent(word, false, ret_number);
+    case QUERY_SHARE:
+        return parse_percent(word, true, ret_number);
     case QUERY_YES:
         return parse_yes(word, ret_number);
     case QUERY_RATE:
@@ -150,6 +156,7 @@ const char *literal_example(enum query_kind kind)
         [QUERY_AGE] = "a duration (10m, 1.5h, 90)",
         [QUERY_TIME] = "a time (2026-01-31T12:00)",
         [QUERY_PERCENT] = "a percentage (75%)",
+        [QUERY_SHARE] = "a share (0.75, 75%)",
         [QUERY_YES] = "yes or no",
         [QUERY_RATE] = "a rate (1.5MB, -64K/s)",
         [QUERY_POINTS] = "none",

@@ -15,7 +15,7 @@ const char *query_kind_name(enum query_kind kind)
         [QUERY_TEXT] = "text",     [QUERY_NUMBER] = "number", [QUERY_BYTES] = "bytes",
         [QUERY_AGE] = "age",       [QUERY_TIME] = "time",     [QUERY_PERCENT] = "percent",
         [QUERY_YES] = "yes",       [QUERY_RATE] = "rate",     [QUERY_POINTS] = "points",
-        [QUERY_FRAMES] = "frames",
+        [QUERY_FRAMES] = "frames", [QUERY_SHARE] = "share",
     };
     return names[kind];
 }
@@ -23,12 +23,22 @@ const char *query_kind_name(enum query_kind kind)
 const char *query_column_unit(const struct query_column *column)
 {
     static const char *const units[] = {
-        [QUERY_TEXT] = "",       [QUERY_NUMBER] = "",       [QUERY_BYTES] = "bytes",
-        [QUERY_AGE] = "seconds", [QUERY_TIME] = "ISO 8601", [QUERY_PERCENT] = "percent",
-        [QUERY_YES] = "",        [QUERY_RATE] = "bytes/s",  [QUERY_POINTS] = "bytes",
-        [QUERY_FRAMES] = "",
+        [QUERY_TEXT] = "",       [QUERY_NUMBER] = "",        [QUERY_BYTES] = "bytes",
+        [QUERY_AGE] = "seconds", [QUERY_TIME] = "ISO 8601",  [QUERY_PERCENT] = "percent",
+        [QUERY_YES] = "",        [QUERY_RATE] = "bytes/s",   [QUERY_POINTS] = "bytes",
+        [QUERY_FRAMES] = "",     [QUERY_SHARE] = "fraction",
     };
     return column->unit ? column->unit : units[column->kind];
+}
+
+int64_t query_rate_of(double per_s)
+{
+    double scaled = per_s * QUERY_RATE_SCALE;
+    if (scaled >= (double)INT64_MAX)
+        return INT64_MAX;
+    if (scaled <= (double)INT64_MIN)
+        return INT64_MIN;
+    return (int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
 /* ---- values ----
@@ -130,12 +140,14 @@ static size_t put_value(char *to, enum query_kind kind, const struct query_value
         return put_time(to, value->number);
     case QUERY_PERCENT:
         return put_decimal(to, query_percent_hundredths(value), 2);
+    case QUERY_SHARE:
+        return put_decimal(to, query_percent_hundredths(value), 4);
     case QUERY_YES:
         return value->number ? put_word(to, "true", 4) : put_word(to, "false", 5);
     case QUERY_RATE:
         *to = '-';
-        return (int64_t)value->number < 0 ? 1 + json_digits(to + 1, -value->number)
-                                          : json_digits(to, value->number);
+        return (int64_t)value->number < 0 ? 1 + put_decimal(to + 1, -value->number, 3)
+                                          : put_decimal(to, value->number, 3);
     case QUERY_POINTS:
     case QUERY_FRAMES:
     case QUERY_TEXT:

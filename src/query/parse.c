@@ -137,6 +137,7 @@ enum query_aggregate query_column_aggregate(const struct query_column *column)
     case QUERY_NUMBER:
     case QUERY_BYTES:
     case QUERY_PERCENT:
+    case QUERY_SHARE:
     case QUERY_RATE:
     case QUERY_POINTS:
         return QUERY_SUM;
@@ -382,7 +383,7 @@ static bool names_column(const struct query *q, const char *name)
 static void mark_plain(struct query *q)
 {
     for (size_t i = 0; i < q->n_outputs && !q->grouped; i++)
-        q->outputs[i].plain = q->outputs[i].o.kind != QUERY_PERCENT;
+        q->outputs[i].plain = !query_kind_is_part(q->outputs[i].o.kind);
 }
 
 static const char *const parts[] = {"table", "by", "where", "show", "sort"};
@@ -549,4 +550,13 @@ int query_error_print(const struct query_error *error, const struct query_spec *
     for (size_t i = 0; i < (error->len ? error->len : 1); i++)
         buffer_append_char(out, '^');
     return out->error;
+}
+
+void query_sum_nodes(struct query *query)
+{
+    for (size_t i = 0; i < query->n_outputs; i++)
+        if (query->outputs[i].field.column &&
+            query->outputs[i].field.column->get == query_get_one &&
+            query->outputs[i].aggregate == QUERY_MAX)
+            query->outputs[i].aggregate = QUERY_SUM;
 }

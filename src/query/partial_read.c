@@ -174,7 +174,7 @@ static bool cell_fits(const struct query *q, const struct output *output, const 
 {
     bool known = cell->state & QUERY_KNOWN;
     bool average = output->aggregate == QUERY_AVG && q->grouped;
-    bool fraction = output->o.kind == QUERY_PERCENT || average;
+    bool fraction = query_kind_is_part(output->o.kind) || average;
     if (output->o.key && ((cell->state & ~QUERY_KNOWN) || cell->marks))
         return false;
     if (cell->state & QUERY_MIXED)
@@ -190,7 +190,7 @@ static bool cell_fits(const struct query *q, const struct output *output, const 
 static bool other_fits(const struct output *output, const struct cell *cell)
 {
     bool known = cell->state & QUERY_KNOWN;
-    bool fraction = output->o.kind == QUERY_PERCENT || output->aggregate == QUERY_AVG;
+    bool fraction = query_kind_is_part(output->o.kind) || output->aggregate == QUERY_AVG;
     if (known && cell->state & QUERY_MIXED)
         return false;
     return known && fraction ? cell->per > 0 && cell->per <= INT64_MAX : cell->per == 0;

@@ -36,7 +36,7 @@ struct events_world;
 struct history_world;
 struct host;
 struct json;
-struct leaks;
+struct suspects;
 struct ledger;
 struct query;
 struct query_result;
@@ -175,9 +175,9 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
-    const struct leaks *leaks;     /* of the table leaks; NULL: nobody has watched */
-    const struct host *host;       /* refreshed by the caller; NULL: no rows of host and system */
-    const struct cgroups *cgroups; /* a whole look; NULL: no rows of cgroups */
+    const struct suspects *suspects; /* of profile's table leaks; NULL: nobody has watched */
+    const struct host *host;         /* refreshed by the caller; NULL: no rows of host and system */
+    const struct cgroups *cgroups;   /* a whole look; NULL: no rows of cgroups */
     /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */
     struct history_world *history;
     struct events_world *events;
@@ -216,6 +216,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
  * query with a limit and no groups holds about twice the limit at most. */
 int query_result_new(const struct query *query, size_t rows_max, struct query_result **ret_result);
 void query_result_free(struct query_result *result); /* NULL is fine */
+void query_result_freep(struct query_result **result);
 
 /* Empty it for the next run, keeping its memory. */
 void query_result_reset(struct query_result *result);
@@ -297,6 +298,9 @@ struct query_partial_from {
 };
 int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
                             const struct query_partial_from *from);
+
+/* For a query that only merges one partial result of each node, before the first: groups count their nodes. */
+void query_sum_nodes(struct query *query);
 
 /* Drop the rows past the limit of a finished result without groups, as if there had been many more: they are counted, and
  * added to `others`. Groups stay, since any may be among the first once all parts are merged. -ENOMEM. */

@@ -45,6 +45,11 @@ void query_result_free(struct query_result *result)
     free(result);
 }
 
+void query_result_freep(struct query_result **result)
+{
+    query_result_free(*result);
+}
+
 void query_result_reset(struct query_result *result)
 {
     result->n_rows = 0;

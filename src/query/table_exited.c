@@ -224,6 +224,7 @@ static const struct query_column columns[] = {
     {"user", "whose it was", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"cause", "how it ended", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_CAUSE,
      .get = get_text},
     {"kind", "of the cause: code, signal, oom, exec or unknown", QUERY_TEXT, .flags = QUERY_PRIVATE,
@@ -249,7 +250,7 @@ static const struct query_column columns[] = {
     {"parent", "process id of its parent", QUERY_NUMBER, QUERY_SAME, .arg = KERNEL_PARENT,
      .get = get_kernel},
     {"cgroup", "its control group", QUERY_TEXT, .arg = TEXT_CGROUP, .get = get_text},
-    {"book", "whether it kept a book", QUERY_YES, .arg = YES_BOOK, .get = get_yes},
+    {"has_book", "whether it kept a book", QUERY_YES, .arg = YES_BOOK, .get = get_yes},
     {"processes", "how many the row stands for", QUERY_NUMBER, QUERY_SUM, .get = get_processes},
     {"summed",
      "whether the row is a sum of processes that gave way to later ones; such rows come only where "

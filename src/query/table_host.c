@@ -106,7 +106,7 @@ static void get_job(const struct query_world *world, const struct query_row *row
                     const struct query_field *field, value *ret)
 {
     const struct host_process *p = row->host;
-    bool own = world->sees_all || p->uid == world->viewer_uid;
+    bool own = query_may_see(world->sees_all, world->viewer_uid, p->uid);
     if (!(p->valid & HOST_HAS_JOB))
         return;
     if (p->job_private && !own)
@@ -225,23 +225,23 @@ static void get_figure_age(const struct query_world *world, const struct query_r
         query_set_number(ret, now > then ? now - then : 0);
 }
 
-/* Up and down are two columns, since figures have no sign. */
-enum { SHRINKS = 16 };
-
 static void get_rate(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
     double rate;
-    enum host_window window = field->column->arg % SHRINKS;
     if (row->host->kernel)
         return;
-    if (!host_rate(world->host, row->host, window, &rate)) {
+    if (host_rate(world->host, row->host, (enum host_window)field->column->arg, &rate))
+        query_set_rate(ret, (int64_t)rate);
+    else
         ret->state = QUERY_UNKNOWN;
-        return;
-    }
-    if (field->column->arg >= SHRINKS)
-        rate = -rate;
-    query_set_number(ret, rate > 0 ? (uint64_t)rate : 0);
+}
+
+static void get_book(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, value *ret)
+{
+    if (row->process->n_books)
+        query_set_number(ret, row->process->book_bytes);
 }
 
 /* ---- cgroups ---- */
@@ -281,9 +281,10 @@ static const struct query_column columns[] = {
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = get_uid},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"state", "running, sleeping, waiting (for a disk), stopped, zombie ...", QUERY_TEXT,
      .get = get_state},
-    {"kernel", "is it a thread of the kernel", QUERY_YES, .get = get_kernel},
+    {"kernel_thread", "is it a thread of the kernel", QUERY_YES, .get = get_kernel},
     {"tracked", "are all of its allocations accounted, and if not, why", QUERY_TEXT,
      .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_PROBES, .get = get_tracked},
     {"start", "when it was started", QUERY_TIME, QUERY_MIN, .get = get_start},
@@ -309,17 +310,12 @@ static const struct query_column columns[] = {
     {"lib", "virtual memory of the code of its libraries", QUERY_BYTES, .arg = LIB,
      .get = get_figure},
     {"peak_rss", "the most that rss has been", QUERY_BYTES, .arg = PEAK, .get = get_figure},
-    {"growth", "by how much rss grew, per second, over the last 10 seconds; 0 if it shrank",
-     QUERY_BYTES, .arg = HOST_10S, .get = get_rate},
-    {"growth_1m", "the same over the last minute", QUERY_BYTES, .arg = HOST_1MIN, .get = get_rate},
-    {"growth_10m", "the same over the last 10 minutes", QUERY_BYTES, .arg = HOST_10MIN,
+    {"growth", "by how much rss grew a second, over the last 10 seconds; below 0 where it shrank",
+     QUERY_RATE, .arg = HOST_10S, .get = get_rate},
+    {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
+    {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},
-    {"shrink", "by how much rss shrank, per second, over the last 10 seconds; 0 if it grew",
-     QUERY_BYTES, .arg = SHRINKS + HOST_10S, .get = get_rate},
-    {"shrink_1m", "the same over the last minute", QUERY_BYTES, .arg = SHRINKS + HOST_1MIN,
-     .get = get_rate},
-    {"shrink_10m", "the same over the last 10 minutes", QUERY_BYTES, .arg = SHRINKS + HOST_10MIN,
-     .get = get_rate},
+    {"book_size", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
     {"minor_faults", "pages that it got without a disk", QUERY_NUMBER, .arg = MINOR,
      .get = get_figure},
     {"major_faults", "pages that had to be read from a disk", QUERY_NUMBER, .arg = MAJOR,
@@ -411,6 +407,6 @@ const struct query_table query_table_host = {
     .scan = scan_host,
     .owner = owner,
     .usual = usual,
-    .unusual_by = "kernel",
+    .unusual_by = "kernel_thread",
     .resolve = resolve,
 };

@@ -294,7 +294,7 @@ static const struct query_column columns[] = {
      .arg = FACT_SHARED, .get = get_fact},
     {"threads", "number of threads", QUERY_NUMBER, .get = get_threads},
     {"losses", "reports that were not fully accounted", QUERY_NUMBER, .get = get_losses},
-    {"book", "memory that its books take", QUERY_BYTES, .get = get_book},
+    {"book_size", "memory that its books take", QUERY_BYTES, .get = get_book},
     {"book_pid", "process id as the process itself sees it", QUERY_NUMBER, QUERY_SAME,
      .get = get_book_pid},
     {"other", "of host, what is neither heap nor pinned", QUERY_BYTES, .get = process_other},

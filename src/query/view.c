@@ -9,10 +9,10 @@
 static const struct query_view views[] = {
     {"ps", "ps", "Processes that keep a book, with what they hold", NULL, "processes",
      .show = "pid,user,program,age,device,heap,pinned,other,peak,blocks,rss,state,notes,uid,"
-             "book_pid,start,threads,losses,book,command,watchers"},
+             "book_pid,start,threads,losses,book_size,command,watchers"},
     {"top", "processes", "Every process of the machine", "The table host.", "host",
      .show =
-         "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,shrink,"
+         "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,"
          "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
     {NULL, "system", "Who holds the machine's memory", "One row.", "system",
      .show =
@@ -34,16 +34,26 @@ static const struct query_view views[] = {
          "pid,user,program,device,device_id,ordinal,device_name,device_uid,device_bus,space,bytes,blocks,peak,"
          "capacity,percent,allocated,freed,allocated_blocks,freed_blocks,moved_in,moved_out,inherited,source"},
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
-     "Of your own processes; root sees all.", "buffers"},
-    {NULL, "sites", "Call sites of all processes, without names of functions",
+     "Of your own processes; root sees all.", "buffers",
+     .show =
+         "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site"},
+    {"sites", "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
-    {NULL, "leaks", "Verdicts of the watch over call sites",
-     "Of your own processes; root sees all. /suspects has names and evidence.", "leaks"},
+    {"flame", "stacks", "Stacks of calls that lead to memory, without names of functions",
+     "Of your own processes; root sees all. /processes/{pid}/flame has names.", "stacks",
+     .show =
+         "pid,program,device,space,bytes,blocks,allocated,freed,allocated_blocks,freed_blocks,estimated,key,frames"},
+    {"leaks", "leaks", "Call sites that may leak, with the evidence",
+     "Of your own processes; root sees all.", "leaks",
+     .show =
+         "verdict,confidence,reason,growth,growth_blocks,bytes,blocks,freed_share,watched,watcher,growing,"
+         "limit_in,limit_kind,limit,pid,program,user,device,ordinal,device_name,device_uid,space,"
+         "site,function,source_file,line,frame,key,stack,stack_samples,samples,trend,examples,why"},
     {"exited", "exited", "Processes that ended: when, how, and what they still held", NULL,
      "exited",
      .show =
          "ended,start,lived,program,user,uid,pid,parent,cause,kind,exit_code,signal,core,peak_rss,cpu,heap,"
-         "pinned,device,blocks,cgroup,book,sequence"},
+         "pinned,device,blocks,cgroup,has_book,sequence"},
     {0},
 };
 

@@ -8,14 +8,20 @@
 #ifdef HAVE_LIBIBERTY
 #include <libiberty/demangle.h>
 
+enum { DROPPED_MAX = 1 << 20 };
+
 struct output {
     char *text;
     size_t len;
-    size_t size; /* room, terminator included */
+    size_t size;    /* room, terminator included */
+    size_t dropped; /* bytes that did not fit */
+    size_t dropped_max;
     jmp_buf full;
 };
 
-/* The demangler offers no way to stop it; it holds no memory here, so leaving it is safe. */
+/* The demangler offers no way to stop it, and a short name can stand for any number of bytes, so it is left by longjmp().
+ * That of C++ holds no memory here. That of Rust does while it prints an identifier in Punycode, so there the rest is dropped
+ * first: only a name of more than DROPPED_MAX bytes may leak one identifier. */
 static void output_add(const char *text, size_t len, void *opaque)
 {
     struct output *o = opaque;
@@ -24,7 +30,8 @@ static void output_add(const char *text, size_t len, void *opaque)
     if (n > 0) /* else `text` may be NULL */
         memcpy(o->text + o->len, text, n);
     o->len += n;
-    if (n < len)
+    o->dropped += len - n;
+    if (o->dropped > o->dropped_max)
         longjmp(o->full, 1);
 }
 
@@ -39,17 +46,18 @@ static size_t readable(const char *name, char *out, size_t size)
     struct output o = {.text = out, .size = size};
     if (!mangled(name) || strlen(name) > DEMANGLE_INPUT_MAX)
         return 0;
+    o.dropped_max = name[1] == 'R' ? DROPPED_MAX : 0;
     if (setjmp(o.full) == 0) {
         int ok = rust_demangle_callback(name, 0, output_add, &o);
         if (!ok) {
-            o.len = 0;
+            o.len = o.dropped = 0;
             ok = cplus_demangle_v3_callback(name, DMGL_PARAMS | DMGL_ANSI, output_add, &o);
         }
         if (!ok)
             return 0;
-    } else if (o.len > 3) {
-        memcpy(out + o.len - 3, "...", 3);
     }
+    if (o.dropped && o.len > 3)
+        memcpy(out + o.len - 3, "...", 3);
     out[o.len] = '\0';
     return o.len;
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <memoir/memoir.h>
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -18,9 +20,11 @@ static uint64_t time_ns(uint64_t bytes, uint64_t rate)
     return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
 }
 
-uint64_t waste_saving_ns(uint64_t bytes)
+uint64_t waste_saving_ns(const struct waste_rates *rates, uint64_t bytes)
 {
-    return time_ns(bytes, WASTE_PAGEABLE_RATE) - time_ns(bytes, WASTE_PINNED_RATE);
+    uint64_t pageable = time_ns(bytes, rates ? rates->pageable : WASTE_PAGEABLE_RATE);
+    uint64_t pinned = time_ns(bytes, rates ? rates->pinned : WASTE_PINNED_RATE);
+    return pageable > pinned ? pageable - pinned : 0;
 }
 
 uint64_t waste_bus_bytes(const struct trace_flow flow[static TRACE_DIRECTIONS])
@@ -81,18 +85,49 @@ static int by_bus(const void *a, const void *b)
     return r ? r : (x->site > y->site) - (x->site < y->site);
 }
 
-ptrdiff_t waste_copiers(struct trace_history *history, size_t k, struct trace_copier **ret_copiers)
+static int by_pageable(const void *a, const void *b)
+{
+    const struct trace_copier *x = a, *y = b;
+    int r = larger(x->pageable.bytes, y->pageable.bytes);
+    return r ? r : (x->site > y->site) - (x->site < y->site);
+}
+
+static uint64_t bus_bytes(const struct trace_copier *copier)
+{
+    return waste_bus_bytes(copier->flow);
+}
+
+static uint64_t pageable_copies(const struct trace_copier *copier)
+{
+    return copier->pageable.copies;
+}
+
+/* Those that have some of `measure`. */
+static ptrdiff_t copiers_best(struct trace_history *history, size_t k,
+                              int (*order)(const void *, const void *),
+                              uint64_t (*measure)(const struct trace_copier *),
+                              struct trace_copier **ret_copiers)
 {
     struct trace_copier batch[16];
     struct best best;
     uint64_t cursor = 0;
-    if (best_init(&best, k, sizeof(batch[0]), by_bus) < 0)
+    if (best_init(&best, k, sizeof(batch[0]), order) < 0)
         return -ENOMEM;
     for (size_t got; (got = trace_history_copiers(history, &cursor, batch, 16)) > 0;)
         for (size_t i = 0; i < got; i++)
-            if (waste_bus_bytes(batch[i].flow) > 0)
+            if (measure(&batch[i]) > 0)
                 best_add(&best, &batch[i]);
     return best_take(&best, ret_copiers);
+}
+
+ptrdiff_t waste_copiers(struct trace_history *history, size_t k, struct trace_copier **ret_copiers)
+{
+    return copiers_best(history, k, by_bus, bus_bytes, ret_copiers);
+}
+
+ptrdiff_t waste_pageable(struct trace_history *history, size_t k, struct trace_copier **ret_copiers)
+{
+    return copiers_best(history, k, by_pageable, pageable_copies, ret_copiers);
 }
 
 /* ---- never copied ---- */
@@ -194,6 +229,18 @@ static int by_repeated(const void *a, const void *b)
     return r ? r : (x->block.address > y->block.address) - (x->block.address < y->block.address);
 }
 
+static bool is_source(const struct trace_block *b, uint8_t direction)
+{
+    switch (direction) {
+    case TRACE_TO_DEVICE:
+        return b->space != MEMOIR_SPACE_DRAM;
+    case TRACE_FROM_DEVICE:
+        return b->space == MEMOIR_SPACE_DRAM || b->space == MEMOIR_SPACE_MANAGED;
+    default: /* the two sides cannot be told apart */
+        return b->read.copies > 0;
+    }
+}
+
 ptrdiff_t waste_repeats(struct trace_history *history, size_t k, struct waste_repeat **ret_rows)
 {
     struct trace_filter filter = {.device = -1};
@@ -207,7 +254,7 @@ ptrdiff_t waste_repeats(struct trace_history *history, size_t k, struct waste_re
         for (size_t i = 0; i < got; i++)
             for (size_t n = 0; n < TRACE_REPEATS; n++) {
                 const struct trace_repeat *repeat = &blocks[i].repeats[n];
-                if (repeat->copies < 2)
+                if (repeat->copies < 2 || !is_source(&blocks[i], repeat->direction))
                     continue;
                 struct waste_repeat row = {blocks[i], *repeat, (repeat->copies - 1) * repeat->size};
                 best_add(&best, &row);

@@ -1,6 +1,7 @@
 // The dashboard in a real browser, against a real memoird. The tests share both, and run one after another.
 import { test } from 'node:test'
 import { Browser, missing } from './browser.mjs'
+import { clusterTests } from './cluster.mjs'
 import { crowdTests } from './crowd.mjs'
 import { cudaTests } from './cuda.mjs'
 import { entryTests } from './entry.mjs'
@@ -23,7 +24,7 @@ async function start() {
 
 const list = []
 const only = process.env.MEMOIR_BROWSER_ONLY ? new RegExp(process.env.MEMOIR_BROWSER_ONLY) : null
-for (const add of [entryTests, screenTests, trackingTests, cudaTests, crowdTests, looksTests, restartTests])
+for (const add of [entryTests, screenTests, trackingTests, cudaTests, clusterTests, crowdTests, looksTests, restartTests])
   add(scene, (name, run) => (only?.test(name) ?? true) && list.push([name, run]))
 
 const reason = missing()

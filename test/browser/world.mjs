@@ -41,7 +41,7 @@ process.on('exit', () => started.forEach((child) => child.kill('SIGKILL')))
 for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(1))
 
 /** A port that the system does not give to others by itself, so that a restarted memoird finds it free again. */
-async function freePort() {
+export async function freePort() {
   return until('a free port', async () => {
     const port = 20_000 + Math.floor(Math.random() * 12_000)
     const server = createServer()

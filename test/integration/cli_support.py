@@ -22,7 +22,7 @@ PATIENCE_S = 60  # a limit for a broken program, never a wait
 # enum memoir_space, for scripted clients
 HEAP, DRAM, L1, L1_SMALL, TRACE, CB, KERNEL, SYSTEM = 1, 16, 17, 18, 19, 20, 21, 22
 COMMANDS = ["top", "ps", "devices", "buffers", "sites", "flame", "leaks", "heap", "explain", "query", "log", "history", "exited", "run", "trace",
-            "open", "token", "doctor", "demo", "help"]
+            "open", "token", "cluster", "doctor", "demo", "help"]
 
 # Nothing of the caller's environment changes what the commands print.
 ENVIRONMENT = {

@@ -53,7 +53,7 @@ class Node:
     """A memoird in a cluster."""
 
     def __init__(self, name, url, *flags, prefix=(), ready=True):
-        self.name = name
+        self.name, self.prefix = name, prefix
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-node-"))
         self.folder.chmod(0o755)
         self.books = pathlib.Path(tempfile.mkdtemp(prefix="memoir-node-", dir="/dev/shm"))
@@ -77,6 +77,9 @@ class Node:
     def close(self):
         for client in self.clients:
             client.close()
+        if self.process.popen.poll() is None and not self.prefix:
+            self.process.kill(signal.SIGTERM)  # so that it ends a server of its own
+            self.process.wait()
         self.process.close()
         shutil.rmtree(self.folder, True)
         shutil.rmtree(self.books, True)
@@ -101,8 +104,14 @@ class Node:
         return answer
 
     def get(self, path):
+        return self.request("GET", path)
+
+    def post(self, path, body):
+        return self.request("POST", path, json.dumps(body))
+
+    def request(self, method, path, body=None):
         connection = UnixConnection(self.http)
-        connection.request("GET", path)
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         response = connection.getresponse()
         body = json.loads(response.read())
         connection.close()

@@ -34,6 +34,7 @@ APART static void path_right(int i)
 
 int main(void)
 {
+    setvbuf(stdin, NULL, _IONBF, 0); /* its buffer would be allocated after "ready" */
     for (int i = 0; i < LEFT; i++)
         path_left(i);
     for (int i = LEFT; i < LEFT + RIGHT; i++)

@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 from api_support import MEMOIR, ApiTest
-from daemon_fixture import BUILD, Process
+from daemon_fixture import BUILD, NOBODY, Process, as_user
 
 SITES = BUILD / "test/integration/sites_malloc"
 
@@ -87,6 +87,37 @@ class TrackedTest(ApiTest):
         self.assertEqual(sum(row[column] for row in ages["blocks"]), 3000)  # of 1,000 bytes each
         self.assertEqual(sum(map(sum, ages["blocks"])), ages["live_blocks"])
         self.assertEqual(sum(map(sum, ages["bytes"])), ages["live_bytes"])
+
+    def sums(self, explained):
+        self.assertEqual(sum(part["bytes"] for part in explained["parts"]), explained["rss_bytes"])
+        return self.valid(explained, "Explain")
+
+    def test_resident_memory_is_explained_with_a_book_and_without(self):
+        self.api()
+        process = self.tracked(SITES)
+        self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
+        told = self.sums(self.get(f"/processes/{process.pid}/explain"))
+        self.assertEqual(told["live_bytes"], self.heap(process))
+        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+        self.assertIn("ask", told["sites"][0]["site"])
+        told = self.sums(self.get(f"/processes/{os.getpid()}/explain"))
+        self.assertEqual((told["sites"], told["live_bytes"]), (None, None))
+        self.assertGreater(told["kinds"]["file"], 1_000_000)
+        gone = Process(["sleep", "600"])
+        gone.close()
+        self.problem(f"/processes/{gone.pid}/explain", 404, "no-process")
+
+    @unittest.skipUnless(os.getuid() == 0, "needs root")
+    def test_only_its_user_and_root_see_where_the_memory_goes(self):
+        self.api()
+        os.chmod(self.http, 0o666)
+        theirs = Process([*as_user(NOBODY), "sleep", "600"])
+        self.addCleanup(theirs.close)
+        self.sums(self.get(f"/processes/{theirs.pid}/explain"))
+        told = self.sums(self.as_other(NOBODY, f"/processes/{theirs.pid}/explain"))  # by the broker
+        self.assertGreater(told["rss_bytes"], 100_000)
+        self.assertEqual(self.as_other(NOBODY, f"/processes/{os.getpid()}/explain", 403)["type"],
+                         "urn:memoir:problem:not-yours")
 
     def test_figures_are_those_of_the_command_line(self):
         self.api()

@@ -24,7 +24,7 @@ x = bytearray(b"x") * {HELD}
 print("ready", flush=True)
 sys.stdin.read()
 """
-SHOW = "path,name,parent,depth,current,peak,limit,percent,headroom,anon,processes,own_processes,oom_kills"
+SHOW = "path,name,parent_path,depth,current,peak,limit,percent,headroom,anon,processes,own_processes,oom_kills"
 
 
 def hierarchy():
@@ -82,9 +82,9 @@ class Made:
         self.assertEqual(outer["path"], path)
         self.assertEqual(outer["limit"], LIMIT)
         self.assertEqual((outer["processes"], outer["own_processes"]), (1, 0))
-        self.assertEqual(outer["parent"], "/")
+        self.assertEqual(outer["parent_path"], "/")
         self.assertEqual(outer["depth"], 1)
-        self.assertEqual(inner["parent"], path)
+        self.assertEqual(inner["parent_path"], path)
         self.assertEqual(inner["depth"], 2)
         self.assertEqual(inner["name"], NAME)
         self.assertIsNone(inner["limit"])
@@ -111,14 +111,14 @@ class Command(Made, CommandTest):
         self.assertIn("odd", text)
 
     def test_the_root_is_first(self):
-        done = memoir("query", "cgroups", "--json", "--dir", self.dir, "--show", "path,depth,order,parent")
+        done = memoir("query", "cgroups", "--json", "--dir", self.dir, "--show", "path,depth,order,parent_path")
         if not done.stdout:
             self.skipTest("no cgroups that account memory")
         rows = json.loads(done.stdout)["rows"]
-        self.assertEqual(rows[0], {"path": "/", "depth": 0, "order": 1, "parent": None})
+        self.assertEqual(rows[0], {"path": "/", "depth": 0, "order": 1, "parent_path": None})
         seen = set()
         for row in rows:  # nobody comes before the one around it
-            self.assertTrue(row["parent"] is None or row["parent"] in seen, row)
+            self.assertTrue(row["parent_path"] is None or row["parent_path"] in seen, row)
             seen.add(row["path"])
 
 

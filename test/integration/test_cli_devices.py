@@ -29,8 +29,11 @@ class Devices(CommandTest):
     def devices(self, *arguments, check=0, environment=None):
         return memoir("devices", "--dir", self.dir, *arguments, check=check, environment=environment)
 
-    def document(self, *arguments):
-        return json.loads(self.devices("--json", *arguments).stdout)
+    def rows(self, *arguments):
+        return json.loads(self.devices("--json", *arguments).stdout)["rows"]
+
+    def space(self, name, *arguments):
+        return next(r for r in self.rows(*arguments) if r["space"] == name)
 
     def card(self, *lines, l1=1000000):
         return self.start_scripted(f"device 0 Card-A 100000000 {l1}", *lines)
@@ -38,15 +41,11 @@ class Devices(CommandTest):
     def test_sums_over_processes_and_names_the_largest_first(self):
         small = self.card(f"alloc 0 {DRAM} 1 10000000")
         large = self.card(f"alloc 0 {DRAM} 1 30000000")
-        device = self.document()["devices"][0]
-        dram = device["spaces"][0]
-        self.assertEqual(
-            (dram["space"], dram["used_bytes"], dram["capacity_bytes"], dram["used_percent"]),
-            ("dram", 40000000, 100000000, 40.0),
-        )
+        dram = self.space("dram")
+        self.assertEqual((dram["used"], dram["capacity"], dram["percent"]), (40000000, 100000000, 40))
         self.assertEqual((dram["blocks"], dram["processes"]), (2, 2))
-        self.assertEqual([o["pid"] for o in device["owners"]], [large.pid, small.pid])
-        self.assertEqual(device["owners"][0]["spaces"], {"dram": 30000000})
+        self.assertRegex(self.devices(environment={"COLUMNS": "120"}).stdout,
+                         rf"held by +\S+ 30\.0 MB \(PID {large.pid}\), \S+ 10\.0 MB \(PID {small.pid}\)")
 
     def test_l1_total_is_buffers_and_circular_buffers_and_kernels(self):
         self.card(
@@ -55,13 +54,8 @@ class Devices(CommandTest):
             f"alloc 0 {KERNEL} 1 100000",
             f"alloc 0 {L1_SMALL} 1 50000",
         )
-        total = self.document()["devices"][0]["l1_total"]
-        self.assertEqual((total["used_bytes"], total["capacity_bytes"]), (650000, 1000000))
-        self.assertEqual(total["used_percent"], 65.0)
-        self.assertEqual(
-            [total[f"{part}_bytes"] for part in ("buffers", "cb", "kernel", "l1_small")],
-            [300000, 200000, 100000, 50000],
-        )
+        self.assertEqual([self.space(part)["used"] for part in ("l1", "cb", "kernel", "l1_small")],
+                         [300000, 200000, 100000, 50000])
         text = self.devices(environment=ASCII).stdout
         bar = next(line for line in text.splitlines() if "L1 total" in line)
         self.assertRegex(bar, r"650\.0 kB / 1\.0 MB +#+=+\++%*\.+ +65\.0 % +4 blocks$")
@@ -83,10 +77,9 @@ class Devices(CommandTest):
 
     def test_an_unknown_capacity_is_told_as_such(self):
         self.card(f"alloc 0 {TRACE} 1 1000000")
-        space = self.document()["devices"][0]["spaces"][-1]
-        self.assertEqual(space["space"], "trace")
-        self.assertIsNone(space["capacity_bytes"])
-        self.assertIsNone(space["used_percent"])
+        space = self.space("trace")
+        self.assertIsNone(space["capacity"])
+        self.assertIsNone(space["percent"])
         self.assertRegex(self.devices().stdout, r"TRACE +1\.0 MB / \? +capacity unknown +- ")
 
     def test_colours_at_75_and_90_percent(self):
@@ -104,18 +97,16 @@ class Devices(CommandTest):
         self.card(f"alloc 0 {DRAM} 1 10000000")
         victim.kill()
         victim.wait()
-        document = self.document()
-        self.assertEqual(document["devices"][0]["spaces"][0]["used_bytes"], 10000000)
-        self.assertEqual(document["devices"][0]["l1_total"]["used_bytes"], 0)
-        self.assertEqual((document["gone_processes"], document["gone_bytes"]), (1, 50005000))
+        self.assertEqual((self.space("dram")["used"], self.space("kernel")["used"]), (10000000, 0))
         self.assertIn("1 process is gone and no longer counts (50.0 MB", self.devices().stdout)
 
     def test_a_device_is_found_by_number_uid_and_name(self):
         self.card(f"alloc 0 {DRAM} 1 1")
         self.start_scripted("device 1 Card-B 0 0", f"alloc 1 {DRAM} 1 2")
-        self.assertEqual(len(self.document()["devices"]), 2)
-        for name in ("1", "card-b", "Card-B"):
-            self.assertEqual([d["device_name"] for d in self.document("--device", name)["devices"]], ["Card-B"])
+        self.assertEqual({r["device"] for r in self.rows()}, {"0 Card-A", "1 Card-B"})
+        for name in ("1", "card-b", "Card-B", "1 card-b"):
+            self.assertEqual({r["device_name"] for r in self.rows("--device", name)}, {"Card-B"})
+        self.devices("--device", "card", "--json", check=3)
         done = self.devices("--device", "7", check=3)
         self.assertIn("no process has told of device 7; there are: 0 Card-A, 1 Card-B\n", done.stderr)
         self.assertEqual(done.stdout, "")
@@ -123,9 +114,9 @@ class Devices(CommandTest):
     def test_all_commands_tell_of_a_device_in_the_same_way(self):
         client = self.card(f"alloc 0 {DRAM} 1 25", f"alloc -1 {HEAP} 2 5")
         told = {}
-        told["devices"] = self.document()["devices"]
-        told["buffers"] = json.loads(memoir("buffers", "--json", "--dir", self.dir, check=0).stdout)["buffers"]
-        told["ps"] = self.ps()[0]["spaces"]
+        told["devices"] = self.rows()
+        told["buffers"] = json.loads(memoir("buffers", "--json", "--dir", self.dir, check=0).stdout)["rows"]
+        told["ps"] = self.ps("--wide")
         with subprocess.Popen(
             [MEMOIR, "log", "--dir", self.dir, "--json", "--lines", "40"], stdout=subprocess.PIPE, env=ENVIRONMENT
         ) as log:
@@ -136,18 +127,20 @@ class Devices(CommandTest):
             told["log"] = list(map(json.loads, log.stdout))
         for command, rows in told.items():
             with self.subTest(command):
-                devices = {(r["device"], r["device_name"], r["device_uid"]) for r in rows}
+                devices = {(r["ordinal" if "ordinal" in r else "device"], r["device_name"], r["device_uid"]) for r in rows}
                 host = set() if command == "devices" else {(None, None, None)}
                 self.assertEqual(devices, {(0, "Card-A", "Card-A")} | host)
 
-    def test_csv_has_a_row_for_each_space_and_the_sum(self):
+    def test_csv_has_a_row_for_each_space(self):
         self.card(f"alloc 0 {DRAM} 1 25000000", f"alloc 0 {CB} 1 1000", f"alloc 0 {L1} 1 1000")
         rows = list(csv.DictReader(io.StringIO(self.devices("--csv").stdout, newline="")))
-        self.assertEqual([r["space"] for r in rows], ["dram", "l1", "cb", "l1_total"])
-        self.assertEqual((rows[0]["device"], rows[0]["device_name"]), ("0", "Card-A"))
-        self.assertEqual((rows[0]["used_bytes"], rows[0]["used_percent"]), ("25000000", "25.00"))
-        self.assertEqual((rows[2]["capacity_bytes"], rows[3]["used_bytes"]), ("", "2000"))
-        self.assertEqual(len(self.devices("--csv", "--no-header").stdout.splitlines()), 4)
+        self.assertEqual([r["space"] for r in rows], ["cb", "dram", "l1"])
+        self.assertEqual((rows[1]["ordinal"], rows[1]["device_name"]), ("0", "Card-A"))
+        self.assertEqual((rows[1]["used"], rows[1]["percent"]), ("25000000", "25.00"))
+        self.assertEqual((rows[0]["capacity"], rows[0]["used"]), ("", "1000"))
+        self.assertEqual(len(self.devices("--csv", "--no-header").stdout.splitlines()), 3)
+        (row,) = self.rows("--by", "device", "--show", "used", "--where", "space=cb or space=l1")
+        self.assertEqual((row["device"], row["used"]), ("0 Card-A", 2000))
 
     def test_check_fails_when_something_is_full(self):
         self.card(f"alloc 0 {DRAM} 1 50000000", f"alloc 0 {L1} 1 500000", f"alloc 0 {CB} 1 300000")
@@ -159,7 +152,7 @@ class Devices(CommandTest):
         self.assertEqual(done.stdout, "")
         self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
         self.assertIn("no process has told of device 0, nor of any other\n", self.devices("--device", "0", check=3).stderr)
-        self.assertEqual(self.document()["devices"], [])
+        self.assertEqual(self.rows(), [])
 
     def test_bad_command_lines(self):
         for arguments in (["--json", "--csv"], ["--watch=0"], ["--watch", "--check", "5"]):
@@ -223,8 +216,7 @@ class Scenarios(CommandTest):
 
     def used(self, arguments=()):
         devices = json.loads(memoir("devices", "--json", "--dir", self.dir, *arguments, check=0).stdout)
-        spaces = devices["devices"][0]["spaces"] if devices["devices"] else []
-        return {s["space"]: (s["used_bytes"], s["blocks"], s["processes"]) for s in spaces}
+        return {s["space"]: (s["used"], s["blocks"], s["processes"]) for s in devices["rows"]}
 
     def test_three_clients_at_once_are_one_sum(self):
         clients = [self.start() for _ in range(3)]

@@ -100,7 +100,7 @@ class Host(CommandTest):
     def test_threads_of_the_kernel_only_when_asked_for(self):
         usual = {row["pid"] for row in self.query("host", "--show", "pid,rss")}
         self.assertIn(os.getpid(), usual)
-        done = memoir("query", "host", "--json", "--dir", self.dir, "--where", "kernel", "--show", "pid,rss,heap")
+        done = memoir("query", "host", "--json", "--dir", self.dir, "--where", "kernel_thread", "--show", "pid,rss,heap")
         for row in json.loads(done.stdout)["rows"]:  # a container shows none
             self.assertNotIn(row["pid"], usual)
             self.assertIsNone(row["rss"])

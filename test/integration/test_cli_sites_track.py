@@ -56,6 +56,30 @@ class Tracked(SitesTest):
         self.assertEqual(figures["path_right"], (750000, 750, 1000000, 1000))
         self.assertEqual({r["estimate"] for r in stacks}, {False})
 
+    def question(self, *words):
+        document = json.loads(memoir(*words, "--dir", self.dir, "--json", check=0).stdout)
+        del document["time"]
+        return document
+
+    def test_sites_and_flame_are_questions(self):
+        """What they print with the words of a question is what memoir query prints, and stacks add up to sites."""
+        _, pid = self.run_tracked("--sample", "16K")
+        ways = ["--where", "bytes>1000", "--show", "site,bytes,blocks,allocated", "--sort", "-bytes"]
+        self.assertEqual(self.question("sites", pid, *ways),
+                         self.question("query", "sites", "--where", f"pid={pid} and (bytes>1000)", *ways[2:]))
+        groups = ["--by", "space", "--show", "bytes,blocks,allocated,freed"]
+        sites = self.question("sites", pid, *groups)
+        stacks = self.question("flame", pid, *groups)
+        self.assertEqual(stacks, self.question("query", "stacks", "--where", f"pid={pid}", *groups))
+        for name in ("space", "bytes", "blocks", "allocated", "freed"):
+            self.assertEqual([r[name] for r in stacks["rows"]], [r[name] for r in sites["rows"]])
+        rows = self.question("flame", pid, "--where", "site~*ask*")["rows"]
+        self.assertTrue(all(r["estimated"] and r["bytes"] <= r["allocated"] and r["blocks"] <= r["allocated_blocks"]
+                            for r in rows), rows)
+        self.assertEqual({r["frames"][-2].split()[-1] for r in rows}, {"path_left", "path_right"})
+        self.assertIn("_start", rows[0]["frames"][0])
+        memoir("flame", "--dir", self.dir, pid, "--where", "bytes>1TB", check=3)
+
     def test_who_keeps_no_single_blocks_says_so(self):
         """With all stacks there is no sample of blocks: that is not the same as no blocks."""
         _, pid = self.run_tracked("--stacks", "all")

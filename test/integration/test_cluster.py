@@ -10,8 +10,8 @@ import threading
 import time
 import unittest
 
-from cluster_support import ACK, ASK, ClusterTest, Speaker, hello, message, nonce_of, reply
-from daemon_fixture import NOBODY, as_user, crowded, needs_root
+from cluster_support import ACK, ASK, MEMOIR, ClusterTest, Speaker, free_port, hello, message, nonce_of, reply
+from daemon_fixture import BUILD, NOBODY, Process, as_user, crowded, needs_root
 
 FOREIGN = "f" * 32
 
@@ -197,6 +197,47 @@ class Questions(ClusterTest):
         self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
 
 
+class Past(ClusterTest):
+    """Each node answers from its own history; points of one time are added up."""
+
+    def test_the_past_of_all_nodes(self):
+        nats = self.nats()
+        n1, n2 = (self.node(name, nats.url, "--history-flush", "100ms") for name in ("n1", "n2"))
+        self.wait_until(lambda: len(n1.states()) == 2, "both are members")
+        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&from=-30s&points=15"
+
+        def points():
+            status, body = n1.get(f"/api/v1/query?{question}&by=series&show=points,count&scope=cluster")
+            self.assertEqual((status, body["cluster"]["answered"]), (200, 2), body)
+            return body["rows"][0]["points"] if body["rows"] and body["rows"][0]["count"] == 2 else []
+
+        def own(node):
+            rows_ = node.get(f"/api/v1/query?{question}&show=points")[1]["rows"]
+            return rows_[0]["points"] if rows_ else []
+
+        self.wait_until(lambda: len(points()) >= 2 and len(own(n1)) and len(own(n2)), "both have written some")
+        together, one, two = dict(map(tuple, points())), dict(map(tuple, own(n1))), dict(map(tuple, own(n2)))
+        common = [t for t in together if t in one and t in two and t < max(together)]
+        self.assertTrue(common)
+        for t in common:
+            self.assertEqual(together[t], one[t] + two[t])
+        times = sorted(together)
+        step = min(b - a for a, b in zip(times, times[1:]))
+        self.assertTrue(all(t % step == 0 for t in times), times)  # aligned to 1970
+        # A time is needed; and a node that keeps no history says so.
+        n3 = self.node("n3", nats.url, "--history=no")
+        self.wait_until(lambda: len(n1.states()) == 3, "n3 is a member")
+        answer = n1.get(f"/api/v1/query?{question}&by=node&show=count&scope=cluster")[1]
+        self.assertEqual([(m["node"], m["why"]) for m in answer["cluster"]["missing"]], [("n3", "it keeps no history")])
+        answer = n1.query(table="history", by="node", show="count", scope="cluster")
+        self.assertEqual(answer["cluster"]["answered"], 0)
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
+        (n1.folder / "memoird.sock").symlink_to(n1.socket)
+        shown = n1.memoir("history", "--cluster", "--system", "--since", "1m", "--by", "node", "--show", "count", env=place)
+        self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
+        self.assertIn("n3 (it keeps no history)", shown.stderr)
+
+
 class Hostile(ClusterTest):
     """A member that lies, at a server that lets it."""
 
@@ -333,6 +374,153 @@ class Rights(ClusterTest):
         # root of n1 is not root of n2.
         self.assertEqual(seen_by([]), {("n2", "root"): False, ("n2", "nobody"): False,
                                        ("n3", "root"): False, ("n3", "nobody"): False})
+
+    @needs_root
+    def test_control_of_a_process_on_another_node(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url)
+        n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.status()['self']}:root=root")
+        n3 = self.node("n3", nats.url)
+        self.wait_until(lambda: len(n1.states()) == 3, "all are members")
+        programs = {}
+        for node in (n2, n3):
+            process = Process([MEMOIR, "run", "--quiet", "--suspended", BUILD / "test/integration/sites_malloc"],
+                              env=dict(os.environ, MEMOIR_DIR=str(node.books)))
+            self.addCleanup(process.close)
+            process.out.wait("^ready$")
+            programs[node.name] = process
+            self.wait_until(lambda n=node, p=process: n.get(f"/api/v1/processes/{p.pid}")[1].get("tracking", {})
+                            .get("state") == "suspended", "it is tracked")
+        pid = programs["n2"].pid
+        # Through n1, what it is and its switch.
+        status, body = n1.get(f"/api/v1/processes/{pid}?node=n2")
+        self.assertEqual((status, body["pid"], body["tracking"]["can"]), (200, pid, True))
+        status, body = n1.post(f"/api/v1/processes/{pid}/tracking?node=n2", {"on": True})
+        self.assertEqual((status, body["state"], body["changed"]), (200, "on", True))
+        lines = [json.loads(line) for line in (n2.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual([(a["who"], a["what"], a["status"]) for a in lines],
+                         [("root at n1", f"tracking of PID {pid} on", 200)])
+        # n3 trusts no node: it says what the right would be, and switches for who has a token of it.
+        target = f"/api/v1/processes/{programs['n3'].pid}/tracking"
+        self.assertEqual(n1.post(target + "?node=n3", {"on": True})[0], 403)
+        call = {"node": "n3", "method": "POST", "target": target, "body": '{"on":true}'}
+        self.assertEqual(n1.ask({"call": call})["call"]["status"], 403)
+        reader = self.token(n3, "--user", "root")
+        self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
+        made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
+        answer = n1.ask({"call": dict(call, token=made.stdout.strip())})["call"]
+        self.assertEqual((answer["status"], json.loads(answer["body"])["state"]), (200, "on"))
+        lines = [json.loads(line) for line in (n3.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual(lines[-1]["who"], "token operator at n1")
+        # Sites of the other node's process, named there.
+        status, body = n1.get(f"/api/v1/processes/{pid}/sites?node=n2")
+        self.assertEqual(status, 200)
+        self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
+        self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
+        os.kill(n2.process.pid, signal.SIGSTOP)
+        status, body = n1.get("/api/v1/events?node=n2")
+        os.kill(n2.process.pid, signal.SIGCONT)
+        self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
+
+
+class Private(ClusterTest):
+    """The server that memoir cluster init starts beside memoird."""
+
+    def command(self, node, *words):
+        options = ["--state", node.state, "--socket", node.socket] if words[0] != "status" else ["--socket", node.socket]
+        done = node.memoir("cluster", *words, *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def init(self):
+        n1 = self.node("n1", None, ready=False)
+        self.port = free_port()
+        line = self.command(n1, "init", "--listen", f"127.0.0.1:{self.port}", "--advertise", "127.0.0.1")
+        n1.process.err.wait("connected to the cluster")
+        return n1, line.split()[-1]
+
+    def join(self, name, url):
+        node = self.node(name, None, ready=False)
+        self.command(node, "join", url)
+        node.process.err.wait("connected to the cluster")
+        return node
+
+    def test_init_join_invite_leave(self):
+        n1, url = self.init()
+        n2 = self.join("n2", url)
+        n3 = self.join("n3", self.command(n1, "invite", "--advertise", "127.0.0.1").split()[-1])
+        for node in (n1, n2, n3):
+            self.wait_until(lambda n=node: n.states() == {"n1": "alive", "n2": "alive", "n3": "alive"}, "all are members")
+        self.assertEqual(len({m["id"] for m in n2.members().values()}), 3)
+        self.assertEqual(n3.query(table="system", show="total", scope="cluster")["cluster"]["answered"], 3)
+        # The server tells of a death at once.
+        n3.process.kill(signal.SIGKILL)
+        n3.process.wait()
+        self.assertLess(self.wait_until(lambda: n1.states()["n3"] == "unreachable", "n3 is unreachable"), crowded(1))
+        # A node that is started again is in the cluster again.
+        n3.start()
+        self.wait_until(lambda: n1.states()["n3"] == "alive", "n3 is back")
+        self.command(n2, "leave")
+        self.wait_until(lambda: n1.states()["n2"] == "left", "n2 left")
+        self.assertEqual(n2.status()["state"], "none")
+        # memoird is killed, its server is not, and is taken over.
+        n1.process.kill(signal.SIGKILL)
+        n1.process.wait()
+        self.assertEqual(n3.status()["state"], "connected")
+        n1.start()
+        self.assertTrue(any("took over the cluster's nats-server" in line for line in n1.process.err.lines))
+        self.command(n1, "leave")
+        self.wait_until(lambda: n3.status()["state"] != "connected", "the server stopped")
+
+    def test_the_server_lets_nobody_speak_for_another(self):
+        n1, url = self.init()
+        user, password = url.split("//")[1].split("@")[0].split(":")
+        speaker = Speaker(self.port, user, password)
+        self.addCleanup(speaker.close)
+        self.assertRaises(EOFError, Speaker, self.port, user, "wrong")
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("impostor"))
+        speaker.publish(f"memoir.1.re.{n1.status()['self']}.{FOREIGN}", b"MC")
+        speaker.subscribe(f"memoir.1.re.{n1.status()['self']}.*")
+        speaker.publish(f"memoir.1.beat.{user}", hello("honest"))
+        self.wait_until(lambda: "honest" in n1.states(), "the honest one is a member")
+        self.assertEqual(set(n1.states()), {"n1", "honest"})
+        speaker.socket.sendall(b"PING\r\n")
+        line = b""
+        while line != b"PONG\r\n":
+            line = speaker.file.readline()
+            if line.startswith(b"-ERR"):
+                speaker.errors.append(line)
+        self.assertEqual(sum(b"Permissions Violation" in e for e in speaker.errors), 3)
+
+    def test_views_of_other_nodes(self):
+        n1, url = self.init()
+        n2 = self.join("n2", url)
+        self.wait_until(lambda: len(n1.states()) == 2, "both are members")
+        client = n2.client("device=D", "dram=4x100000", "ready", "wait")
+        socket_place = n1.folder / "memoird.sock"
+        socket_place.symlink_to(n1.socket)
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
+
+        def run(*words):
+            done = n1.memoir(*words, env=place)
+            self.assertIn(done.returncode, (0, 3), done.stderr)
+            return done
+
+        self.wait_until(lambda: str(client.pid) in run("ps", "--cluster").stdout, "ps shows it")
+        row = json.loads(run("ps", "--node", "n2", "--json").stdout)
+        self.assertEqual([(r["node"], r["pid"]) for r in row["rows"]], [("n2", client.pid)])
+        self.assertEqual((row["cluster"]["expected"], row["cluster"]["answered"]), (1, 1))
+        self.assertIn("400", run("devices", "--cluster").stdout)
+        self.assertRegex(run("top", "--cluster", "--limit", "2").stdout, "n[12] ")
+        self.assertIn("1 of 2 nodes answered", run("buffers", "--cluster").stderr)
+        self.assertIn("n2", run("query", "--cluster", "--by", "node", "--show", "device.dram").stdout)
+        by_node = run("ps", "--cluster", "--by", "node", "--show", "device.dram", "--where", "device>1kB").stdout
+        self.assertRegex(by_node, "n2 +400")
+        wrong = n1.memoir("ps", "--cluster", "--exited", env=place)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("does not go with --cluster", wrong.stderr)
+        self.assertIn("there is no such node", n1.memoir("ps", "--node", "nowhere", env=place).stderr)
+        self.assertIn("n2", self.command(n1, "status"))
 
 
 if __name__ == "__main__":

@@ -63,9 +63,8 @@ class CommandsTest(CommandTest):
         return memoir(*arguments, "--dir", self.dir, environment=self.driver.environment | environment, check=check)
 
     def device(self):
-        devices = json.loads(self.memoir("devices", "--json").stdout)["devices"]
-        self.assertEqual(len(devices), 1)
-        return devices[0]
+        (row,) = json.loads(self.memoir("devices", "--json").stdout)["rows"]
+        return row
 
     def query(self, table, *arguments):
         return json.loads(self.memoir("query", table, "--json", *arguments).stdout)["rows"]
@@ -75,9 +74,8 @@ class CommandsTest(CommandTest):
         device = self.device()
         self.assertEqual(device["device_uid"], "GPU-aa")
         self.assertEqual(device["device_bus"], "0000:1b:00.0")
-        self.assertEqual(device["driver"], {"version": "580.1", "used_bytes": 50 * GIB, "reserved_bytes": 20 * MIB,
-                                            "capacity_bytes": 100 * GIB, "unattributed_bytes": 50 * GIB})
-        self.assertEqual(device["spaces"][0]["capacity_bytes"], 100 * GIB)
+        self.assertEqual(device, device | {"driver.used": 50 * GIB, "driver.reserved": 20 * MIB, "capacity": 100 * GIB,
+                                           "unattributed": 50 * GIB})
         text = self.memoir("devices").stdout
         self.assertIn("Device 0 NVIDIA Fake", text)
         self.assertRegex(text, r"(?m)^  driver +53\.7 GB / 107\.4 GB .* 50\.0 %$")
@@ -88,8 +86,8 @@ class CommandsTest(CommandTest):
     @needs_pids
     def test_a_process_without_a_book_is_a_holder_with_the_drivers_figure(self):
         self.driver.write(gpu("GPU-aa", 50 * GIB), process(self.other.pid, 40 * GIB))
-        owner = self.device()["owners"][0]
-        self.assertEqual((owner["pid"], owner["program"], owner["driver_bytes"], owner["bytes"]),
+        (owner,) = self.query("device_processes")
+        self.assertEqual((owner["pid"], owner["program"], owner["driver"], owner["accounted"]),
                          (self.other.pid, "sleep", 40 * GIB, None))
         self.assertIn(f"sleep 42.9 GB by driver (PID {self.other.pid})", self.memoir("devices").stdout)
 
@@ -98,11 +96,9 @@ class CommandsTest(CommandTest):
         client = self.start_scripted(f"device 0 GPU-aa {900 * GIB} 0", f"alloc 0 {DRAM} 1 {3 * GIB}")
         self.driver.write("driver 580.1", gpu("GPU-aa", 3599 * MIB), process(client.pid, 3590 * MIB))
         device = self.device()
-        self.assertEqual(device["used_bytes"], 3 * GIB)
-        self.assertEqual(device["spaces"][0]["capacity_bytes"], 100 * GIB)  # not what the client claims
-        self.assertEqual(device["driver"]["unattributed_bytes"], (3599 - 3072) * MIB)
-        (owner,) = device["owners"]
-        self.assertEqual((owner["bytes"], owner["driver_bytes"]), (3 * GIB, 3590 * MIB))
+        self.assertEqual(device["used"], 3 * GIB)
+        self.assertEqual(device["capacity"], 100 * GIB)  # not what the client claims
+        self.assertEqual(device["unattributed"], (3599 - 3072) * MIB)
         text = self.memoir("devices").stdout
         self.assertRegex(text, r"(?m)^  DRAM +3\.2 GB / 107\.4 GB")
         self.assertRegex(text, r"(?m)^  driver +3\.8 GB / 107\.4 GB")
@@ -127,8 +123,8 @@ class CommandsTest(CommandTest):
     def test_figures_that_the_driver_does_not_tell_are_absent(self):
         self.driver.write(gpu("GPU-aa", "-", "-"), process(self.other.pid, "-"))
         device = self.device()
-        self.assertEqual((device["driver"]["used_bytes"], device["driver"]["unattributed_bytes"]), (None, None))
-        self.assertIsNone(device["owners"][0]["driver_bytes"])
+        self.assertEqual((device["driver.used"], device["unattributed"]), (None, None))
+        self.assertIsNone(self.query("device_processes")[0]["driver"])
         self.assertIn("does not tell what is used", self.memoir("devices").stdout)
         (row,) = self.query("devices", "--show", "driver.used,unattributed")
         self.assertEqual((row["driver.used"], row["unattributed"]), (None, None))
@@ -136,10 +132,8 @@ class CommandsTest(CommandTest):
     def test_a_pid_that_is_nobodys_here_is_shown_as_the_drivers(self):
         self.driver.write(gpu("GPU-aa", GIB), process(99999999, GIB))
         self.assertIn("unknown 1.1 GB by driver (PID 99999999 of the driver)", self.memoir("devices").stdout)
-        (owner,) = self.device()["owners"]
-        self.assertEqual((owner["pid"], owner["program"], owner["driver_pid"]), (None, None, 99999999))
         (row,) = self.query("device_processes", "--show", "pid,driver_pid,program,driver")
-        self.assertEqual((row["pid"], row["program"], row["driver"]), (None, None, GIB))
+        self.assertEqual((row["pid"], row["program"], row["driver_pid"], row["driver"]), (None, None, 99999999, GIB))
 
     @needs_pids
     def test_mig_instances_are_devices(self):
@@ -156,7 +150,7 @@ class CommandsTest(CommandTest):
         self.driver.write(gpu("GPU-aa", 5 * GIB))
         head, row = self.memoir("devices", "--csv").stdout.splitlines()
         row = dict(zip(head.split(","), row.split(",")))
-        self.assertEqual((row["space"], row["driver_used_bytes"], row["unattributed_bytes"]), ("dram", str(5 * GIB), str(5 * GIB)))
+        self.assertEqual((row["space"], row["driver.used"], row["unattributed"]), ("dram", str(5 * GIB), str(5 * GIB)))
 
     def test_what_goes_wrong_is_one_line(self):
         self.driver.write("mode hang")

@@ -148,7 +148,7 @@ class Causes(ExitsTest):
         self.assertEqual(done.returncode, 3)
         row = self.row(name)
         self.assertEqual((row["cause"], row["kind"], row["exit_code"], row["signal"]), ("exited with 3", "code", 3, None))
-        self.assertEqual((row["uid"], row["parent"], row["book"], row["core"]), (0, os.getpid(), False, False))
+        self.assertEqual((row["uid"], row["parent"], row["has_book"], row["core"]), (0, os.getpid(), False, False))
         self.assertEqual((row["heap"], row["device"]), (None, None))
         self.assertGreater(row["peak_rss"], 0)
         self.assertTrue(row["cgroup"].startswith("/"), row["cgroup"])
@@ -320,7 +320,7 @@ class Keeping(ExitsTest):
         self.gone(daemon, client.pid)
         rows = self.exited("--pid", client.pid, "--where", f"parent={os.getpid()}")
         self.assertEqual(len(rows), 1, rows)
-        self.assertEqual((rows[0]["cause"], rows[0]["device"], rows[0]["blocks"], rows[0]["book"]),
+        self.assertEqual((rows[0]["cause"], rows[0]["device"], rows[0]["blocks"], rows[0]["has_book"]),
                          ("killed by SIGKILL", 25500000, 150, True))
         self.assertGreater(rows[0]["peak_rss"], 0)
         record = next(r for r in self.retired() if r["pid"] == client.pid)

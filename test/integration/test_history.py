@@ -114,6 +114,39 @@ class Machine(HistoryTest):
         self.assertIn("unexpected argument", self.history("soon", "--pid=1", status=2).stderr)
         self.assertIn("unattributed", self.history("--system").stdout)
 
+    def test_it_is_a_table_that_takes_questions(self):
+        self.daemon(*FAST)
+        self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")
+        asked = ("--where", "of=system", "--show", "series,measure", "--sort", "series", "--json")
+        own = json.loads(self.history(*asked).stdout)
+        query = json.loads(subprocess.run([str(MEMOIR), "query", "history", "--state", str(self.state), *asked],
+                                          capture_output=True, env=ENVIRONMENT, timeout=PATIENCE_S, check=True).stdout)
+        self.assertEqual(own["rows"], query["rows"])
+        self.assertIn({"series": "total", "measure": "bytes"}, own["rows"])
+        grouped = json.loads(self.history("--where", "of=system", "--by", "of", "--show", "count,max(points)",
+                                          "--json", "--step", "1s", "--since", "1m").stdout)["rows"]
+        self.assertEqual([row["of"] for row in grouped], ["system"])
+        times = [time for time, _ in grouped[0]["max(points)"]]
+        self.assertEqual(times, sorted(set(times)))
+        self.assertIn("of,series,max", self.history("--by", "of,series", "--show", "max", "--csv").stdout)
+        then = ("--at", "2s", "--where", "of=system and series=total", "--show", "series,last,steps", "--json")
+
+        seen = []
+
+        def known():
+            done = subprocess.run([str(MEMOIR), "history", "--state", str(self.state), *then], capture_output=True,
+                                  env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
+            seen[:] = json.loads(done.stdout)["rows"] if done.returncode == 0 else []
+            return seen
+
+        self.wait_until(known, "what it was two seconds ago")
+        row = seen[0]
+        self.assertEqual((row["series"], row["steps"]), ("total", 1))
+        self.assertGreater(row["last"], 1 << 20)
+        self.assertIn("takes the place of", self.history("--at", "1m", "--since", "1h", status=2).stderr)
+        self.assertIn("no column 'foo'", self.history("--where", "foo=1", status=2).stderr)
+        self.assertIn("no data", self.history("--where", "series=nothing", status=3).stderr)
+
     def test_memory_pressure_is_noted_where_the_kernel_measures_it(self):
         self.daemon(*FAST)
         self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")

@@ -37,7 +37,7 @@ class LeaksTest(CommandTest):
 
     @staticmethod
     def pinned(document, client):
-        (row,) = [s for s in document["suspects"] if s["pid"] == client.pid and s["space"] == "pinned"]
+        (row,) = [s for s in document["rows"] if s["pid"] == client.pid and s["space"] == "pinned"]
         return row
 
     def test_a_leak_is_told_from_what_is_steady_and_from_a_warm_up(self):
@@ -51,25 +51,25 @@ class LeaksTest(CommandTest):
             self.assertNotEqual(rows[1]["verdict"], "leak", rows[1])
             self.assertNotEqual(rows[2]["verdict"], "leak", rows[2])
             if [row["verdict"] for row in rows] == ["leak", "steady", "warming up"] and \
-                    abs(rows[0]["bytes_per_minute"] / (RATE * 60) - 1) < 0.2:
+                    abs(rows[0]["growth"] / RATE - 1) < 0.2:
                 break
         self.assertEqual([row["verdict"] for row in rows], ["leak", "steady", "warming up"], rows)
         row = rows[0]
-        self.assertAlmostEqual(row["bytes_per_minute"] / (RATE * 60), 1, delta=0.2)
-        self.assertGreaterEqual(row["confidence_percent"], 80)
-        self.assertEqual(row["ever_freed_percent"], 0)
+        self.assertAlmostEqual(row["growth"] / RATE, 1, delta=0.2)
+        self.assertGreaterEqual(row["confidence"], 0.8)
+        self.assertEqual(row["freed_share"], 0)
         self.assertEqual(row["function"], "keep_block")
         self.assertEqual(row["blocks"] * 4096, row["bytes"])
-        self.assertIn(row["limit"], ("machine", "cgroup"))
-        self.assertGreater(row["limit_in_seconds"], 0)
+        self.assertIn(row["limit_kind"], ("machine", "cgroup"))
+        self.assertGreater(row["limit_in"], 0)
         self.assertEqual(len(row["trend"]), 24)
         self.assertLess(row["trend"][0], row["trend"][-1])
-        self.assertEqual([block["bytes"] for block in row["sample_blocks"]], [4096] * 3)
-        self.assertGreater(rows[1]["ever_freed_percent"], 99)
-        self.assertEqual(document["watched_by"], "memoir")
-        self.assertGreaterEqual(document["watched_seconds"], 3)
-        self.assertEqual(document["verdicts"]["leak"], 1)
-        self.assertEqual(document["suspects"][0]["pid"], leak.pid)
+        self.assertEqual([int(block.split()[1]) for block in row["examples"]], [4096] * 3)
+        self.assertGreater(rows[1]["freed_share"], 0.99)
+        self.assertEqual(document["rows"][0]["watcher"], "memoir")
+        self.assertGreaterEqual(document["rows"][0]["watched"], 3)
+        self.assertEqual([r["verdict"] for r in document["rows"]].count("leak"), 1)
+        self.assertEqual(document["rows"][0]["pid"], leak.pid)
 
     def test_suspects_are_printed_and_can_fail_a_script(self):
         leak, steady = self.start("leak", RATE), self.start("steady", RATE)
@@ -85,14 +85,14 @@ class LeaksTest(CommandTest):
         short = ("--for", "200ms", "--needs", "200ms")  # whatever is found, it is too slow
         fast = self.leaks("--csv", "--min-rate", "10GB", "--check", *short, str(leak.pid)).stdout
         (header,) = csv.reader(io.StringIO(fast))
-        self.assertEqual(header[:3], ["verdict", "confidence_percent", "reason"])
+        self.assertEqual(header[:3], ["verdict", "confidence", "reason"])
 
     def test_a_watch_that_is_too_short_says_so(self):
         client = self.start("leak", RATE)
         document = json.loads(self.leaks("--json", "--all", "--for", "100ms", "leak_client").stdout)
         row = self.pinned(document, client)
         self.assertEqual(row["verdict"], "unknown yet")
-        self.assertIsNone(row["confidence_percent"])
+        self.assertIsNone(row["confidence"])
         self.assertRegex(row["why"], r"^watched [\d.]+ m?s, needs 30\.0 s\.$")
 
     def test_of_a_process_without_a_book_the_resident_size_is_watched(self):
@@ -100,13 +100,13 @@ class LeaksTest(CommandTest):
         self.addCleanup(self.end_client, grow)
         self.assertEqual(grow.stdout.readline(), b"ready\n")
         for seconds in range(2, 2 + TRIES):
-            (row,) = self.watch(grow.pid, seconds=seconds)["suspects"]
+            (row,) = self.watch(grow.pid, seconds=seconds)["rows"]
             self.assertNotEqual(row["verdict"], "leak")
             if row["verdict"] == "growing":
                 break
         self.assertEqual((row["verdict"], row["reason"], row["space"]), ("growing", "resident size", "resident"), row)
-        self.assertAlmostEqual(row["bytes_per_minute"] / 60 / 10e6, 1, delta=0.3)
-        self.assertIsNone(row["ever_freed_percent"])
+        self.assertAlmostEqual(row["growth"] / 10e6, 1, delta=0.3)
+        self.assertIsNone(row["freed_share"])
         self.assertIsNone(row["blocks"])
 
     def test_what_is_not_there(self):

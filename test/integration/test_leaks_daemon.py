@@ -23,7 +23,7 @@ class LeaksTest(NativeTest):
     def rows(self, line, where="level>=0"):
         """{pid: row} of the memory that leak_client is about."""
         answer = line.ask({"query": {"table": "leaks", "where": f"space=pinned, {where}",
-                                     "show": "pid,verdict,confidence,rate,bytes,freed,site,watched,why"}})
+                                     "show": "pid,verdict,confidence,growth,bytes,freed_share,site,watched,why"}})
         return {row["pid"]: row for row in answer["result"]["rows"]}
 
     def wait_row(self, line, pid, good):
@@ -41,8 +41,8 @@ class LeaksTest(NativeTest):
         return last["row"]
 
     @staticmethod
-    def is_rate(per_minute):
-        return abs(per_minute / (RATE * 60) - 1) < 0.2
+    def is_rate(per_second):
+        return abs(per_second / RATE - 1) < 0.2
 
     def memoir(self, *arguments, prefix=()):
         done = subprocess.run([*prefix, MEMOIR, "leaks", "--dir", self.books, "--socket", self.path, *map(str, arguments)],
@@ -54,20 +54,20 @@ class LeaksTest(NativeTest):
         daemon = self.native(*FAST)
         leak, steady = self.leak_client("leak", RATE), self.leak_client("steady", RATE)
         line = self.connect()
-        row = self.wait_row(line, leak.pid, lambda row: row["verdict"] == "leak" and self.is_rate(row["rate"]))
-        self.assertEqual(row["freed"], 0)
+        row = self.wait_row(line, leak.pid, lambda row: row["verdict"] == "leak" and self.is_rate(row["growth"]))
+        self.assertEqual(row["freed_share"], 0)
         self.assertRegex(row["site"], r"^leak_client\+0x")
         self.assertRegex(row["why"], "^rose by .* without slowing; nothing was freed")
-        self.assertEqual(self.wait_row(line, steady.pid, lambda row: row["verdict"] == "steady")["rate"], 0)
+        self.assertEqual(self.wait_row(line, steady.pid, lambda row: row["verdict"] == "steady")["growth"], 0)
         self.wait_until(lambda: set(self.rows(line, where="pid>0")) == {leak.pid},
                         "only suspects are told, unless all are asked for")
 
         self.wait_until(lambda: self.memoir("--check", "leak_client").returncode == 1, "memoir leaks sees it")
         document = json.loads(self.memoir("--json", leak.pid).stdout)
-        self.assertEqual(document["watched_by"], "memoird")
-        (suspect,) = document["suspects"]
+        self.assertEqual(document["rows"][0]["watcher"], "memoird")
+        (suspect,) = document["rows"]
         self.assertEqual((suspect["function"], suspect["pid"]), ("keep_block", leak.pid))
-        self.assertEqual(len(suspect["sample_blocks"]), 3)
+        self.assertEqual(len(suspect["examples"]), 3)
 
         daemon.kill()
         daemon.wait()
@@ -88,8 +88,8 @@ class LeaksTest(NativeTest):
         self.wait_row(line, mine.pid, lambda row: row["verdict"] == "leak")
         self.wait_row(line, his.pid, lambda row: row["verdict"] == "leak")
         seen = json.loads(self.memoir("--json", "--all", prefix=as_user(NOBODY)).stdout)
-        self.assertEqual({s["pid"] for s in seen["suspects"]}, {his.pid})
-        self.assertEqual(seen["watched_by"], "memoird")
+        self.assertEqual({s["pid"] for s in seen["rows"]}, {his.pid})
+        self.assertEqual(seen["rows"][0]["watcher"], "memoird")
 
     def test_it_can_be_turned_off(self):
         self.native("--leaks=no")
@@ -97,7 +97,7 @@ class LeaksTest(NativeTest):
         answer = self.connect().ask({"query": {"table": "leaks", "where": "level>=0"}})
         self.assertEqual(answer["result"]["rows"], [])
         document = json.loads(self.memoir("--json", "--needs", "100ms").stdout)  # so it watches by itself
-        self.assertEqual(document["watched_by"], "memoir")
+        self.assertEqual(document["rows"][0]["watcher"], "memoir")
 
 
 if __name__ == "__main__":

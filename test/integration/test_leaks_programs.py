@@ -47,7 +47,7 @@ class ProgramsTest(CommandTest):
         time = f"{seconds}s"
         done = subprocess.run([MEMOIR, "leaks", "--json", "--for", time, "--needs", time, "--dir", self.dir],
                               capture_output=True, text=True, timeout=120, check=True)
-        return json.loads(done.stdout)["suspects"]
+        return json.loads(done.stdout)["rows"]
 
     @staticmethod
     def wrong(program, suspects):

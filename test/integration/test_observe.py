@@ -234,10 +234,13 @@ class Faults(ObserveTest):
     def test_stop_removes_all_probes(self):
         observer = self.observer()
         name = f"/sys/fs/bpf/memoir-{observer.name}"
+        lock = f"/run/memoird/observe-{observer.name}.lock"
         self.assertTrue(os.path.isdir(name))
+        self.assertTrue(os.path.exists(lock))
         observer.ask("stop")
         observer.process.wait(PATIENCE_S)
         self.assertFalse(os.path.exists(name))
+        self.assertFalse(os.path.exists(lock))
 
     def test_orphans_are_removed_on_request(self):
         observer = self.observer()

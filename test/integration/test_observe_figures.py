@@ -1,6 +1,7 @@
 """Figures of the observer where calls fail, contexts end, old forms are called, and a user means harm."""
 
 import ctypes
+import json
 import os
 import pathlib
 import signal
@@ -9,8 +10,9 @@ import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
 
-from observe_support import LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -104,6 +106,54 @@ class Forms(FiguresTest):
                                  "stream)"), 0)
         copies = observer.traced(program.pid)["copies"]
         self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (200, 20000))
+
+
+    def test_a_batch_of_shaped_copies(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); import struct; a, b = alloc(1 << 20), alloc(1 << 20)")
+        program("one = lambda p: struct.pack('IIQQQQ', 1, 0, p.value, 0, 0, 0)")
+        program("op = one(b) + one(a) + struct.pack('QQQII', 128, 4, 2, 1, 0); n = 70; stream = c_void_p()")
+        program("c.cuStreamCreate(byref(stream), 1); ops = create_string_buffer(op * n)")
+        self.assertEqual(program("r = c.cuMemcpy3DBatchAsync_v2(c_size_t(n), ops, c_uint64(0), stream)"), 0)
+        copies = observer.traced(program.pid)["copies"]
+        self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (70, 70 * 1024))
+
+    def test_a_multicast_object_has_no_memory_of_its_own(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); h = c_uint64(); p = create_string_buffer(__import__('struct').pack('IIQQQ', 1, 0, 2 << 20, 0, 0))")
+        self.assertEqual(program("r = c.cuMulticastCreate(byref(h), p)"), 0)
+        self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
+        self.assertEqual(program("r = c.cuMemRelease(h)"), 0)
+        self.assertEqual(observer.traced(program.pid)["live_blocks"], 0)
+
+
+class System(FiguresTest):
+    """What the operating system did, from the dump of a history."""
+
+    def system(self, observer, program):
+        observer.ask("flush")
+        path = self.folder / "dump"
+        path.write_bytes(observer.ask(f"dump {program.pid}"))
+        told = subprocess.run([BUILD / "src/cli/memoir", "trace", "dump", "--json", "-o", "-", path], capture_output=True,
+                              text=True, check=True)
+        return json.loads(told.stdout)
+
+    def test_huge_pages_and_brk(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); a = alloc(4 << 20); libc = ctypes.CDLL(None); libc.sbrk.restype = c_void_p")
+        program("h = libc.sbrk(c_size_t(8 << 20))")
+        self.assertEqual(program("r = c.cuMemcpyHtoD_v2(a, c_void_p(h), c_size_t(4096))"), 0)
+        program("import mmap; m = mmap.mmap(-1, 8 << 20); m.write(b'x' * (8 << 20)); "
+                "w = (ctypes.c_char * (8 << 20)).from_buffer(m); at = (ctypes.addressof(w) + (2 << 20) - 1) & -(2 << 20)")
+        collapsed = program("r = libc.madvise(c_void_p(at), c_size_t(2 << 20), 25)")  # MADV_COLLAPSE
+        told = self.system(observer, program)
+        if collapsed == 0:
+            self.assertEqual(told["totals"]["system"]["huge"], 1)
+        heap = program("r = h")
+        self.assertTrue(any(b["address"] == heap and b["size"] == 8 << 20 for b in told["blocks"]), told["blocks"])
 
 
 class Copies(FiguresTest):
@@ -407,6 +457,59 @@ class Endurance(FiguresTest):
         self.assertLess(time.monotonic() - start, 15)
         observer.kill()
         observer.start()  # refused while the lock is held
+
+
+class Uses(FiguresTest):
+    """What the driver counts beyond blocks: NVML is asked when a context is made."""
+
+    CONTEXT = 64 * MIB  # of the stand-in
+
+    def setUp(self):
+        super().setUp()
+        more = {"MEMOIR_NVML": str(LIBRARY.parent / "libnvidia-ml.so.1"), "MEMOIR_STANDIN_DIR": str(self.folder)}
+        patch = unittest.mock.patch.dict(os.environ, more)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def device(self, observer, program):
+        def told():
+            devices = (observer.traced(program.pid) or {}).get("devices")
+            return devices and not (devices[0]["estimate"] and "context_bytes" not in devices[0]) and devices[0]
+        return wait_for("NVML's figure", told)
+
+    def test_the_context_of_a_program_traced_from_its_start(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0); alloc(5 << 20); alloc(1000)")
+        device = wait_for("an exact figure", lambda: (d := self.device(observer, program)) and not d["estimate"] and d)
+        self.assertEqual(device, {"device": 0, "context_bytes": self.CONTEXT, "before_bytes": 0, "estimate": False})
+        program("alloc(50 << 20)")
+        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
+
+    def test_what_was_there_before_tracing_began(self):
+        early = self.program()
+        early("primary(0); alloc(10 << 20)")
+        observer = self.observer()
+        early("alloc(4 << 20)")
+        device = self.device(observer, early)
+        self.assertNotIn("context_bytes", device)  # of the two only the sum is known
+        self.assertEqual(device["before_bytes"], self.CONTEXT + 10 * MIB)
+        late = self.program()
+        late("primary(0)")
+        wait_for("a context to compare with", lambda: "context_bytes" in self.device(observer, early))
+        device = self.device(observer, early)
+        self.assertEqual((device["context_bytes"], device["before_bytes"], device["estimate"]),
+                         (self.CONTEXT, 10 * MIB, True))
+
+    def test_a_context_that_ended_is_asked_for_again(self):
+        observer = self.observer()
+        program = self.program()
+        program("primary(0)")
+        self.device(observer, program)
+        program("c.cuDevicePrimaryCtxReset_v2(0)")
+        wait_for("its end", lambda: observer.traced(program.pid)["devices"] == [])
+        program("primary(0)")
+        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
 
 
 class Users(FiguresTest):

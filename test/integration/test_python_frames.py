@@ -326,13 +326,11 @@ class Views(PythonTest):
         program = self.start(PYTHONS[0], "fork")
         expected = program.answer()["blocks"]
         wanted = {number: frames[0] for number, frames in expected.items()}
-        rows = json.loads(self.memoir("buffers", "--json", "--pid", str(program.process.pid)))["buffers"]
+        rows = json.loads(self.memoir("buffers", "--json", "--pid", str(program.process.pid)))["rows"]
         self.assertEqual(len(rows), len(wanted))
         for row in rows:
             function, file, line = wanted[str(int(row["id"], 16))]
-            self.assertEqual((row["function"], row["file"], row["line"]), (function, file, line))
             self.assertEqual(row["site"], f"{os.path.basename(file)}:{line} in {function}")
-            self.assertEqual(row["frame"], f"{file}:{line}")
         rows = json.loads(self.memoir("query", "sites", "--show", "site,blocks", "--json"))["rows"]
         function, file, line = wanted[min(wanted)]
         self.assertIn(f"{os.path.basename(file)}:{line} in {function}", [row["site"] for row in rows])

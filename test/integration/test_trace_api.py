@@ -13,7 +13,7 @@ import unittest
 from api_support import ApiTest
 from daemon_fixture import NOBODY, PATIENCE_S, as_user
 from native_fixture import ASK, Line
-from observe_support import LIBRARY, STANDIN, TRAIN, environment, why_not
+from observe_support import BUILD, LIBRARY, STANDIN, TRAIN, environment, why_not
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 from cuda_support import Drive  # noqa: E402
@@ -104,6 +104,9 @@ class Routes(TraceTest):
         drive.ok("buffer", MIB)
         for _ in range(9):
             drive.ok("copy", "h2d", 0, 8192, 3)
+        (repeat,) = self.trace(drive.pid, lambda t: t["totals"]["copies"]["to_device"]["copies"] == 9)["repeats"]
+        self.assertNotEqual(repeat["space"], "dram")  # of the side that is read
+        self.assertEqual((repeat["copies"], repeat["size"], repeat["direction"]), (9, 8192, "to_device"))
         drive.ok("copy", "h2d", 1, 512 * 1024, 3)
         drive.ok("copy", "d2h", 1, 100, 3)
         trace = self.trace(drive.pid, lambda t: t["totals"]["copies"]["from_device"]["copies"] == 1)
@@ -119,8 +122,6 @@ class Routes(TraceTest):
         self.assertEqual(len(self.trace(drive.pid, k=1)["hot"]), 1)
         self.assertEqual(trace["cold"][0]["size"], 7 * MIB)
         self.assertEqual(by_count[0]["repeated"], {"copies": 8, "bytes": 8 * 8192})
-        repeat = next(r for r in trace["repeats"] if r["space"] == "dram")
-        self.assertEqual((repeat["copies"], repeat["size"], repeat["direction"]), (9, 8192, "to_device"))
         self.assertEqual(sum(row["bytes"] for row in trace["never_copied"] if row["space"] == "dram"), 7 * MIB)
         self.assertEqual(sum(c["to_device"]["bytes"] for c in trace["copiers"]), 9 * 8192 + 512 * 1024)
         lines = [line for line in trace["timeline"]["lines"] if line["group"] == "device"]
@@ -163,13 +164,17 @@ class Routes(TraceTest):
         drive.ok("alloc", 5 * MIB)
         drive.ok("alloc", 3 * MIB)
         trace = self.trace(drive.pid, lambda t: t["owners"] and t["owners"]["driver_bytes"] > 64 * MIB and
-                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2)
+                           sum(row["blocks"] or 0 for row in t["owners"]["rows"]) == 2 and
+                           any(row["kind"] == "CUDA context" for row in t["owners"]["rows"]))
         rows = trace["owners"]["rows"]
         self.assertEqual(sum(row["bytes"] for row in rows), trace["owners"]["driver_bytes"])
         lines = [row for row in rows if row["kind"] == "allocated"]
         self.assertEqual(sum(row["bytes"] for row in lines), 8 * MIB)
         self.assertEqual({row["library"] for row in lines}, {"cuda_drive"})
         self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "rounding"), 2 * MIB)
+        self.assertEqual(next(row["bytes"] for row in rows if row["kind"] == "CUDA context"), 64 * MIB)
+        self.assertLessEqual(sum(row["bytes"] for row in rows if row["kind"] == "unknown"),
+                             trace["owners"]["driver_bytes"] // 50)
 
     def test_a_dump_loads(self):
         self.tracing()
@@ -236,6 +241,19 @@ class Rights(TraceTest):
         self.assertEqual(self.native_as(NOBODY, {"trace": "list"})["traced"], [])
         for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
             self.assertEqual(self.native_as(uid, {"trace": pid})["error"]["code"], "forbidden")
+
+    def memoir_as(self, uid, *arguments):
+        return subprocess.run([*as_user(uid), BUILD / "src/cli/memoir", "trace", *arguments, "--socket", self.path],
+                              capture_output=True, text=True, timeout=PATIENCE_S, cwd="/")
+
+    def test_the_command_asks_memoird_where_the_observer_is_for_root_alone(self):
+        done = self.memoir_as(OTHER, "cold", str(self.own.pid), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([row["size_bytes"] for row in json.loads(done.stdout)["buffers"]], [5 * MIB])
+        for uid, pid in ((OTHER, self.roots.pid), (NOBODY, self.own.pid)):
+            done = self.memoir_as(uid, "cold", str(pid), "--json")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("belongs to another user", done.stderr)
 
 
 class Native(TraceTest):
@@ -343,7 +361,7 @@ class Faults(TraceTest):
             begin = time.monotonic()
             self.get("/self")
             self.assertEqual(self.connect().ask({"ping": 1}), {"pong": 1})
-            self.get("/suspects")  # on the worker for symbols
+            self.get("/leaks")  # on the worker for symbols
             self.assertLess(time.monotonic() - begin, 4)
             self.assertEqual(line.receive()["error"]["code"], "no-answer")
             self.problem(f"/processes/{drive.pid}/trace", 504, "no-answer")

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cuda"))
@@ -533,6 +534,19 @@ class OwnersTest(TraceTest):
         self.assertEqual(sum(row["bytes"] for row in context), told["driver"][0]["used_bytes"])
         self.assertIn(MIB, [row["bytes"] for row in context if row["kind"] == "CUDA context"])
         self.assertIn("driver does not tell", self.memoir("trace", "owners", drive.pid, more={"MEMOIR_NVML": "off"}, check=1).stderr)
+
+    def test_what_the_driver_counts_beyond_blocks_is_asked_for(self):
+        self.environment = {**self.environment, "MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1")}
+        drive = self.attached()
+        drive.ok("alloc", 3 * MIB)
+        end = time.monotonic() + 60
+        while True:
+            told = self.json("trace", "owners", drive.pid)
+            kinds = {row["kind"]: row["bytes"] for row in told["owners"] if row["kind"] != "allocated"}
+            if "before attach" in kinds or time.monotonic() > end:
+                break
+        self.assertEqual(kinds, {"rounding": MIB, "before attach": 64 * MIB})  # cuInit() came before tracing
+        self.assertEqual(sum(row["bytes"] for row in told["owners"]), told["driver"][0]["used_bytes"])
 
 
 class MistakeTest(TraceTest):

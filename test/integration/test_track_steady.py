@@ -167,7 +167,7 @@ class Steady(WatchTest):
                 self.assertIsNone(load.wrong)
                 self.assertGreater(after[name], before[name])  # it was asked all the while
                 self.assertTrue(list(self.dir.glob(f"*/{started[name].pid}-*.book")), "it has no book")
-        leaks = [s for s in told["suspects"] if s["verdict"] == "leak"]
+        leaks = [s for s in told["rows"] if s["verdict"] == "leak"]
         self.assertEqual(leaks, [], f"questions before {before} and after {after}")
 
 

@@ -66,7 +66,7 @@ class Verdicts(WatchTest):
         for process in processes if not SOAK else ():
             self.line(process, "warm")  # where the machine is slow, filling up would take as long as the watch
         done = memoir_leaks(self.dir)
-        return started, done["suspects"]
+        return started, done["rows"]
 
     def test_nothing_else_is_called_a_leak(self):
         started, suspects = self.watch()

@@ -42,12 +42,15 @@ def smi(what, *fields):
 
 
 def devices(memoir, books):
-    out = subprocess.run([memoir, "devices", "--json", "--dir", books], capture_output=True, text=True, check=True).stdout
-    return {device["device_uid"]: device for device in json.loads(out)["devices"]}
+    out = subprocess.run([memoir, "devices", "--json", "--where", "space=dram", "--dir", books], capture_output=True, text=True,
+                         check=True).stdout
+    return {row["device_uid"]: row for row in json.loads(out)["rows"]}
 
 
-def driver_bytes(device, pid):
-    return next((owner["driver_bytes"] for owner in device["owners"] if owner["pid"] == pid), None)
+def driver_bytes(memoir, books, pid):
+    out = subprocess.run([memoir, "query", "device_processes", "--json", "--dir", books], capture_output=True, text=True,
+                         check=True).stdout
+    return next((row["driver"] for row in json.loads(out)["rows"] if row["pid"] == pid), None)
 
 
 def main():
@@ -59,18 +62,18 @@ def main():
         holder.stdout.readline()
         uuid = smi("compute-apps", "pid", "gpu_uuid")
         uuid = next(row[1] for row in uuid if int(row[0]) == holder.pid)
-        context = driver_bytes(devices(sys.argv[1], books)[uuid], holder.pid)
+        context = driver_bytes(sys.argv[1], books, holder.pid)
         holder.stdin.write("\n")
         holder.stdin.flush()
         holder.stdout.readline()
         device = devices(sys.argv[1], books)[uuid]
         row = next(row for row in smi("gpu", "uuid", "memory.used", "memory.total", "memory.reserved") if row[0] == uuid)
         check("context, MiB (more than nothing)", int(context > 0), 1)
-        check("bytes of the process beyond its context", driver_bytes(device, holder.pid) - context, 3 << 30)
-        check("used, MiB", device["driver"]["used_bytes"] // MIB, int(row[1]), 1)
-        check("size, MiB", device["driver"]["capacity_bytes"] // MIB, int(row[2]), 1)
-        check("reserved, MiB", device["driver"]["reserved_bytes"] // MIB, int(row[3]), 1)
-        check("unattributed is what the driver counts", device["driver"]["unattributed_bytes"], device["driver"]["used_bytes"])
+        check("bytes of the process beyond its context", driver_bytes(sys.argv[1], books, holder.pid) - context, 3 << 30)
+        check("used, MiB", device["driver.used"] // MIB, int(row[1]), 1)
+        check("size, MiB", device["capacity"] // MIB, int(row[2]), 1)
+        check("reserved, MiB", device["driver.reserved"] // MIB, int(row[3]), 1)
+        check("unattributed is what the driver counts", device["unattributed"], device["driver.used"])
         print(subprocess.run([sys.argv[1], "devices", "--dir", books], capture_output=True, text=True, check=True).stdout)
         print(subprocess.run([sys.argv[1], "doctor", "--dir", books], capture_output=True, text=True, check=False).stdout)
         holder.stdin.close()

@@ -9,9 +9,8 @@
 #include "base/buffer.h"
 #include "cli/trace_hot.h"
 #include "cli/trace_names.h"
-#include "cli/trace_savings.h"
-#include "cli/trace_waste.h"
 #include "trace/history.h"
+#include "trace/waste.h"
 
 static const struct trace_module driver = {.path = "/usr/lib/libcuda.so.1"};
 static const struct trace_module runtime = {.path = "/usr/lib/libcudart.so.13"};
@@ -47,6 +46,15 @@ static void a_site_is_known_by_the_line_of_the_users_script(void **state)
     const struct trace_frame frames[] = {NATIVE(runtime),      NATIVE(torch),    NATIVE(python),
                                          SCRIPT(package_line), SCRIPT(own_line), SCRIPT(main_line)};
     assert_int_equal(CHOICE(frames), 4);
+}
+
+static void the_interpreters_way_into_native_code_is_no_own_line(void **state)
+{
+    (void)state;
+    const struct trace_module ffi = {.path = "/usr/lib/libffi.so.8"};
+    const struct trace_module ctypes = {.path = "/usr/lib/_ctypes.cpython-311.so"};
+    const struct trace_frame frames[] = {NATIVE(driver), NATIVE(ffi), NATIVE(ctypes), NATIVE(app)};
+    assert_int_equal(CHOICE(frames), 3);
 }
 
 static void a_line_of_a_package_serves_where_the_script_has_none(void **state)
@@ -126,14 +134,13 @@ static void lines_that_several_stacks_share_tell_their_caller(void **state)
 static void pinning_saves_the_difference_of_the_rates(void **state)
 {
     (void)state;
-    struct savings_rates rates = {UINT64_C(10000000000), UINT64_C(50000000000)};
-    assert_int_equal(savings_ns(&rates, 0), 0);
-    assert_int_equal(savings_ns(&rates, UINT64_C(10000000000)), UINT64_C(800000000));
-    assert_int_equal(savings_ns(&(struct savings_rates){5, 5}, 100), 0);
-    assert_int_equal(savings_ns(&(struct savings_rates){9, 5}, 100), 0); /* never negative */
-    assert_int_equal(savings_ns(&(struct savings_rates){1, UINT64_MAX}, UINT64_MAX),
+    struct waste_rates rates = {UINT64_C(10000000000), UINT64_C(50000000000)};
+    assert_int_equal(waste_saving_ns(&rates, 0), 0);
+    assert_int_equal(waste_saving_ns(&rates, UINT64_C(10000000000)), UINT64_C(800000000));
+    assert_int_equal(waste_saving_ns(&(struct waste_rates){5, 5}, 100), 0);
+    assert_int_equal(waste_saving_ns(&(struct waste_rates){9, 5}, 100), 0); /* never negative */
+    assert_int_equal(waste_saving_ns(&(struct waste_rates){1, UINT64_MAX}, UINT64_MAX),
                      UINT64_MAX - 1000000000); /* saturates */
-    assert_int_equal(savings_register_ns(1000000), 80000);
 }
 
 /* ---- over histories ---- */
@@ -183,7 +190,7 @@ static void pageable_copies_are_told_by_line_the_largest_first(void **state)
     copy(h, DEVICE, HOST, 1000, 5, TRACE_FLAG_PAGEABLE);
     copy(h, DEVICE, HOST, 9000, 6, TRACE_FLAG_PAGEABLE);
     copy(h, DEVICE, HOST, 90000, 7, 0);
-    assert_int_equal(trace_waste_pageable(h, &copiers), 2);
+    assert_int_equal(waste_pageable(h, 9, &copiers), 2);
     assert_int_equal(copiers[0].site, 6);
     assert_int_equal(copiers[0].pageable.bytes, 9000);
     assert_int_equal(copiers[1].site, 5);
@@ -195,13 +202,13 @@ static void allocations_without_a_copy_are_added_up_by_line(void **state)
 {
     (void)state;
     struct trace_history *h = history_make();
-    struct trace_uncopied *rows;
+    struct waste_uncopied *rows;
     allocate(h, DEVICE, 1 << 20, 1);
     allocate(h, DEVICE + (2 << 20), 1 << 20, 1);
     allocate(h, DEVICE + (4 << 20), 3 << 20, 2);
     allocate(h, DEVICE + (8 << 20), 1 << 20, 3);
     copy(h, DEVICE + (8 << 20), HOST, 100, 9, 0);
-    assert_int_equal(trace_waste_uncopied(h, &rows), 2);
+    assert_int_equal(waste_uncopied(h, 9, &rows), 2);
     assert_int_equal(rows[0].site, 2);
     assert_int_equal(rows[0].bytes, 3 << 20);
     assert_int_equal(rows[1].site, 1);
@@ -215,7 +222,7 @@ static void repeats_are_ranked_by_the_bytes_that_they_moved(void **state)
 {
     (void)state;
     struct trace_history *h = history_make();
-    struct trace_again *rows;
+    struct waste_repeat *rows;
     allocate(h, DEVICE, 1 << 20, 1);
     allocate(h, DEVICE + (2 << 20), 1 << 20, 2);
     for (int i = 0; i < 10; i++)
@@ -223,7 +230,7 @@ static void repeats_are_ranked_by_the_bytes_that_they_moved(void **state)
     for (int i = 0; i < 3; i++)
         copy(h, DEVICE + (2 << 20), HOST + (2 << 20), 1 << 20, 6, 0);
     copy(h, DEVICE + 4096, HOST + 65536, 100, 5, 0); /* once is no repetition */
-    assert_int_equal(trace_waste_repeats(h, 5, &rows),
+    assert_int_equal(waste_repeats(h, 5, &rows),
                      2); /* the host's side of each; the device's is written */
     assert_int_equal(rows[0].block.address, HOST + (2 << 20));
     assert_int_equal(rows[0].repeat.copies, 3);
@@ -258,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_site_is_known_by_the_line_of_the_users_script),
+        cmocka_unit_test(the_interpreters_way_into_native_code_is_no_own_line),
         cmocka_unit_test(a_line_of_a_package_serves_where_the_script_has_none),
         cmocka_unit_test(the_runtime_and_known_libraries_are_skipped),
         cmocka_unit_test(a_runtime_that_is_linked_statically_is_known_by_its_names),

@@ -167,6 +167,20 @@ static void a_flood_of_names_has_a_limit(void **state)
     members_free(m);
 }
 
+static void many_members_speak_less_often(void **state)
+{
+    struct members *m = make(state);
+    char id[SUBJECT_ID_CHARS + 1];
+    for (int i = 0; i < 999; i++) {
+        snprintf(id, sizeof(id), "%032x", i);
+        (void)hello(m, id, "x", MS(1000));
+        if (i == 99)
+            assert_int_equal(members_interval_ms(m), MEMBER_INTERVAL_MS);
+    }
+    assert_int_equal(members_interval_ms(m), 1000 * MEMBER_INTERVAL_NODE_MS);
+    members_free(m);
+}
+
 static void clocks_are_compared(void **state)
 {
     struct members *m = make(state);
@@ -191,6 +205,7 @@ int main(void)
         cmocka_unit_test(nobody_makes_us_leave),
         cmocka_unit_test(two_of_one_name_are_told_apart),
         cmocka_unit_test(a_flood_of_names_has_a_limit),
+        cmocka_unit_test(many_members_speak_less_often),
         cmocka_unit_test(clocks_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

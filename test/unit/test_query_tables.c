@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "base/json.h"
 #include "query/query.h"
+#include "query/vocabulary.h"
 
 /* The rows of `spec` as JSON, for free(). */
 static char *ask(const struct query_world *world, struct query_spec spec)
@@ -206,7 +207,7 @@ static void every_default_of_every_table_parses(void **unused)
         for (const struct query_column *c = (*t)->columns; c->name; c++) {
             struct query_spec spec = {.table = (*t)->name, .by = c->name};
             assert_int_equal(query_new(&spec, &query, &error), 0);
-            assert_non_null(c->help);
+            assert_true(*query_column_help(c));
             query_free(query);
             for (const struct query_column *d = (*t)->columns; d != c; d++)
                 assert_string_not_equal(c->name, d->name);

@@ -78,10 +78,10 @@ static void repetitions_are_ranked_by_bytes_and_know_their_line(void **state)
 static void what_pinning_saves_is_the_difference_of_two_rates(void **state)
 {
     (void)state;
-    assert_int_equal(waste_saving_ns(0), 0);
-    assert_int_equal(waste_saving_ns(WASTE_PAGEABLE_RATE),
+    assert_int_equal(waste_saving_ns(NULL, 0), 0);
+    assert_int_equal(waste_saving_ns(NULL, WASTE_PAGEABLE_RATE),
                      1000000000 - 1000000000 * WASTE_PAGEABLE_RATE / WASTE_PINNED_RATE);
-    assert_true(waste_saving_ns(UINT64_MAX) > 0);
+    assert_true(waste_saving_ns(NULL, UINT64_MAX) > 0);
 }
 
 static void without_memory_it_fails_cleanly(void **state)

@@ -3,10 +3,12 @@ import { signal } from '@preact/signals'
 import type { JSX } from 'preact'
 import { useEffect, useErrorBoundary, useReducer } from 'preact/hooks'
 import { locked, post } from './api/client'
+import { useResource } from './api/resource'
+import type { Cluster } from './api/schema'
 import { live, reconnectNow, session, stale, tick } from './api/stream'
 import { bytes, count, wholeDuration } from './base/format'
 import { addKeys, bindings, type KeyBinding } from './base/keys'
-import { go, link, place, screen } from './base/route'
+import { go, link, place, remoteNode, screen } from './base/route'
 import { choice, choose, theme, type Choice } from './base/theme'
 import { subject } from './base/title'
 import { Dialog } from './kit/dialog'
@@ -151,13 +153,16 @@ function LiveState(): JSX.Element {
 
 function Rail(): JSX.Element {
   const now = tick.value
+  const cluster = useResource<Cluster>('/cluster', {}, { every: 5000 }).data
+  const inCluster = cluster != null && cluster.state !== 'none'
   const tally: Record<string, string> = {
     processes: now ? count(now.processes) : '',
     leaks: now?.suspects ? count(now.suspects) : '',
+    cluster: inCluster ? count(cluster!.members.filter((m) => m.state !== 'left').length) : '',
   }
   return (
     <nav class="rail" aria-label="Screens">
-      {SCREENS.filter((s) => s.icon).map((s) => (
+      {SCREENS.filter((s) => s.icon && (s.id !== 'cluster' || inCluster)).map((s) => (
         <a
           key={s.id}
           href={link(s.id)}
@@ -204,6 +209,14 @@ function Content(): JSX.Element {
   return (
     <main id="main" class={`main${found?.whole ? ' whole' : ''}`} tabIndex={-1} aria-label={title}>
       {/* A view that failed is made anew when one goes elsewhere. */}
+      {remoteNode.value && (
+        <div class="notice remote" role="status">
+          <span>
+            Node <b>{remoteNode.value}</b>, asked through {session.value?.node ?? 'this node'}
+          </span>
+          <a href={link(place.value.parts[0] === 'process' ? 'processes' : place.value.path, { node: null })}>Show this node</a>
+        </div>
+      )}
       <Guard key={place.value.path}>
         {found ? (
           <found.view />

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { link, parsePlace, withWords } from '../src/base/route'
+import { link, parsePlace, place, remoteNode, withWords } from '../src/base/route'
 
 test('an address leads back to where it was made', () => {
   const filter = 'user=ann and program ~ "a&b/c#d?"'
@@ -24,4 +24,15 @@ test('words change one by one, and go when they are empty', () => {
 
 test('a part of a path may hold a slash', () => {
   assert.deepEqual(parsePlace(link('containers') + '/a%2Fb').parts, ['containers', 'a/b'])
+})
+
+test('links from a view of another node stay on that node', () => {
+  place.value = parsePlace('#/process/7?node=n2')
+  assert.equal(remoteNode.value, 'n2')
+  assert.equal(link('processes'), '#/processes?node=n2')
+  assert.equal(link('processes', { node: null }), '#/processes')
+  assert.equal(link('cluster'), '#/cluster', 'the cluster is the same from everywhere')
+  place.value = parsePlace('#/cluster?node=n2')
+  assert.equal(remoteNode.value, '', 'not of another node')
+  place.value = parsePlace('')
 })

@@ -168,7 +168,6 @@ test('leaks come first, then what runs out soonest, then what grows fastest', ()
 })
 
 test('a verdict is told in words', () => {
-  assert.equal(sureness(suspect({ confidence: 92 })), '92 % sure')
   assert.equal(sureness(suspect({ confidence: 0.92 })), '92 % sure')
   assert.equal(sureness(suspect({ confidence: null })), '')
   assert.equal(sitePlace({ function: 'f', file: '/a/b.c', line: 7 }), 'b.c:7')

@@ -1,6 +1,7 @@
 // Asking memoird. Errors are problems (RFC 9457) with a title, a detail for people, and for queries the place of
 // the mistake; where nothing could be reached, a problem of our own with status 0.
 import { signal } from '@preact/signals'
+import { remoteNode } from '../base/route'
 
 export const API = '/api/v1'
 
@@ -39,6 +40,15 @@ export function address(path: string, args: Arguments = {}): string {
   return API + path + (text ? '?' + text : '')
 }
 
+/** What this node alone answers. */
+const LOCAL: ReadonlySet<string> = new Set(['/cluster', '/login', '/logout', '/session', '/tables'])
+
+/** The address of a question that a view asks: of the node that the view is about. */
+export function viewAddress(path: string, args: Arguments = {}): string {
+  const here = LOCAL.has(path) || args['scope'] != null || args['node'] != null
+  return address(path, here || !remoteNode.value ? args : { ...args, node: remoteNode.value })
+}
+
 export interface Fetched<T> {
   data: T
   etag: string | null
@@ -60,7 +70,7 @@ export async function get<T>(path: string, args?: Arguments): Promise<T> {
 }
 
 export async function post<T>(path: string, body: unknown): Promise<T> {
-  const response = await reach(address(path), {
+  const response = await reach(viewAddress(path), {
     method: 'POST',
     headers: { 'Content-Type': 'application/json', Accept: 'application/json' },
     body: JSON.stringify(body),

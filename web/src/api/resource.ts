@@ -2,7 +2,7 @@
 // did not change (304) cost nothing; a slow answer is asked for less often, so that a page never keeps memoird
 // or the browser busy for more than about a tenth of the time.
 import { useEffect, useState } from 'preact/hooks'
-import { address, fetchJson, Problem, type Arguments } from './client'
+import { fetchJson, Problem, viewAddress, type Arguments } from './client'
 import { tick } from './stream'
 
 export interface Resource<T> {
@@ -23,7 +23,7 @@ export interface ResourceOptions {
 
 /** `path` null: nothing to ask. */
 export function useResource<T>(path: string | null, args: Arguments = {}, options: ResourceOptions = {}): Resource<T> {
-  const url = path == null ? null : address(path, args)
+  const url = path == null ? null : viewAddress(path, args)
   const every = options.every ?? 0
   const [state, setState] = useState<Resource<T> & { url: string | null }>({
     url: null,

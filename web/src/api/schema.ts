@@ -45,6 +45,31 @@ export interface Table {
   estimate?: Cells
   /** of the table exited: whether ends of processes are seen */
   exits?: Record<string, unknown>
+  /** of the view leaks: how long call sites were watched, in seconds */
+  watch?: {
+    /** that were looked at */
+    books: number
+    /** leaks found since memoird started that no longer grow, the latest first */
+    stopped: ({
+      pid: number
+      program: string
+      /** file and offset of the place in the code */
+      frame: string | null
+      found: Time
+      last: Time
+      /** that it held last */
+      bytes: number
+      /** its process ended, or called exec */
+      ended: boolean
+    })[]
+    /** watched for long enough for verdicts */
+    ready: boolean
+    watched: number
+    needs: number
+    sites: number
+    left_out: number
+    looks: number
+  }
   cluster?: Gathered
 }
 
@@ -117,8 +142,8 @@ export interface ClusterMember {
 /** ISO 8601, UTC */
 export type Time = string
 
-/** bytes, numbers and rates are integers, ages seconds, times ISO 8601, percentages numbers, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
-export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "yes" | "rate" | "points" | "frames"
+/** bytes and numbers are integers, rates numbers with a sign, ages seconds, times ISO 8601, percentages numbers, shares fractions from 0 to 1, yes booleans; points are arrays of [seconds since 1970, value], frames arrays of texts, the outermost first */
+export type Kind = "text" | "number" | "bytes" | "age" | "time" | "percent" | "share" | "yes" | "rate" | "points" | "frames"
 
 /** with shape=arrays: [row, column] of the cells that carry this mark */
 export type Cells = number[][]
@@ -290,6 +315,55 @@ export interface Ages {
   bytes: number[][]
   live_blocks: number
   live_bytes: number
+}
+
+/** The parts sum to rss_bytes. */
+export interface Explain {
+  schema: "memoir.explain/1"
+  time: Time
+  program: string | null
+  pid: number
+  rss_bytes: number
+  /** not in the sum */
+  swap_bytes: number
+  /** not in the sum */
+  hugetlb_bytes: number
+  mappings: number
+  threads: number
+  /** false: owners are told by size and alignment of mappings only */
+  memory_read: boolean
+  /** in use on the heap by the book; null without one */
+  live_bytes: number | null
+  /** of these, not resident: outside the sum */
+  live_absent_bytes: number | null
+  /** bytes by kind */
+  kinds: Record<string, number>
+  parts: ExplainPart[]
+  sites: ExplainSite[] | null
+  other_sites?: number
+  other_sites_bytes?: number
+}
+
+export interface ExplainPart {
+  kind: "heap" | "slack" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
+  name: string
+  bytes: number
+  private_bytes: number
+  huge_bytes: number
+  swap_bytes: number
+  mappings: number
+  /** names that are summed up here; 0: it is one */
+  folded: number
+  estimate: boolean
+  by_shape: boolean
+}
+
+export interface ExplainSite {
+  site: string
+  /** resident, an estimate */
+  bytes: number
+  live_bytes: number
+  live_blocks: number
 }
 
 export interface Flow {
@@ -570,88 +644,6 @@ export interface TraceSite {
   stack: string[]
 }
 
-export interface Suspects {
-  schema: "memoir.suspects/1"
-  time: Time
-  suspects: Suspect[]
-  /** leaks found since memoird started that no longer grow, the latest first */
-  stopped: ({
-    pid: number
-    program: string
-    /** file and offset of the place in the code */
-    frame: string | null
-    found: Time
-    last: Time
-    /** that it held last */
-    live_bytes: number
-    /** its process ended, or called exec */
-    ended: boolean
-  })[]
-  matched: number
-  /** that were looked at */
-  books: number
-  /** call sites */
-  watched: number
-  /** call sites past a limit */
-  left_out?: number
-  /** watched for long enough for verdicts */
-  ready: boolean
-  watched_s?: number
-  needs_s?: number
-  looks: number
-  incomplete?: boolean
-}
-
-export interface Suspect {
-  pid: number
-  program: string | null
-  device?: string | null
-  space?: string | null
-  /** leak or growing */
-  level: string
-  reason?: string | null
-  confidence: number
-  /** what ranks them */
-  score: number
-  /** bytes a second */
-  rate: number
-  blocks_rate?: number
-  live_bytes: number
-  live_blocks: number
-  freed_share?: number | null
-  watched_s?: number
-  since: Time
-  /** it has grown for as long as it is watched, perhaps longer */
-  since_watched?: boolean
-  limit: {
-    in_s: number
-    bytes: number
-    what: string
-  } | null
-  site: {
-    text: string | null
-    function: string | null
-    file: string | null
-    line: number | null
-    frame: string | null
-  }
-  /** innermost first */
-  stack: string[]
-  why: string[]
-  series: {
-    /** seconds since 1970 */
-    t: number[]
-    bytes: number[]
-    blocks: number[]
-  }
-  samples: {
-    address: string
-    bytes: number
-    /** seconds */
-    age: number
-  }[]
-}
-
 export interface History {
   schema: "memoir.history/2"
   time: Time
@@ -791,6 +783,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      from?: string
+      to?: string
+      points?: number
+      at?: string
     }
     answer: Table
   }
@@ -920,7 +916,21 @@ export interface Routes {
     }
     answer: Table
   }
-  /** Verdicts of the watch over call sites */
+  /** Stacks of calls that lead to memory, without names of functions */
+  'GET /api/v1/stacks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
+  /** Call sites that may leak, with the evidence */
   'GET /api/v1/leaks': {
     args: {
       by?: string
@@ -962,6 +972,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}': {
     args: {
       pid: number
+      node?: string
     }
     answer: Process
   }
@@ -974,6 +985,7 @@ export interface Routes {
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
+      node?: string
     }
     answer: Sites
   }
@@ -983,6 +995,7 @@ export interface Routes {
       pid: number
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
     }
     answer: Flame
   }
@@ -993,14 +1006,24 @@ export interface Routes {
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
       space?: string
+      node?: string
     }
     answer: unknown
+  }
+  /** Where the resident memory of a process goes, in parts that sum to its RSS */
+  'GET /api/v1/processes/{pid}/explain': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Explain
   }
   /** Live blocks by age and size */
   'GET /api/v1/processes/{pid}/ages': {
     args: {
       pid: number
       source?: "heap" | "device"
+      node?: string
     }
     answer: Ages
   }
@@ -1013,12 +1036,15 @@ export interface Routes {
       sort?: string
       limit?: number
       shape?: "objects" | "arrays"
+      node?: string
     }
     answer: Table
   }
   /** CUDA programs that are traced, with what they hold and copy */
   'GET /api/v1/traced': {
-    args: Record<string, never>
+    args: {
+      node?: string
+    }
     answer: Traced
   }
   /** The CUDA trace of a process: buffers, copies, failures, holders over time */
@@ -1027,6 +1053,7 @@ export interface Routes {
       pid: number
       by?: "bytes" | "count"
       k?: number
+      node?: string
     }
     answer: Trace
   }
@@ -1034,6 +1061,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/trace/dump': {
     args: {
       pid: number
+      node?: string
     }
     answer: unknown
   }
@@ -1041,6 +1069,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/pinning': {
     args: {
       pid: number
+      node?: string
     }
     answer: Pinning
   }
@@ -1048,15 +1077,9 @@ export interface Routes {
   'POST /api/v1/processes/{pid}/tracking': {
     args: {
       pid: number
+      node?: string
     }
     answer: Tracking
-  }
-  /** Call sites that may leak, with the evidence */
-  'GET /api/v1/suspects': {
-    args: {
-      pid?: number
-    }
-    answer: Suspects
   }
   /** What was held, over time */
   'GET /api/v1/history': {
@@ -1068,6 +1091,7 @@ export interface Routes {
       from?: string
       to?: string
       points?: number
+      node?: string
     }
     answer: History
   }
@@ -1076,6 +1100,7 @@ export interface Routes {
     args: {
       after?: number
       limit?: number
+      node?: string
     }
     answer: Events
   }

@@ -2,16 +2,55 @@
 // (schema.ts), so a change over there is an error here.
 import type * as api from './schema'
 
-export type { Event, Session, Suspect, Tick } from './schema'
+export type { Event, Session, Tick } from './schema'
 export type EventsAnswer = api.Events
 export type HistoryAnswer = api.History
 export type HistorySeries = api.History['series'][number]
-export type SuspectsAnswer = api.Suspects
 export type TablesAnswer = api.Tables
 export type TableColumn = api.Tables['tables'][number]['columns'][number]
 export type Column = api.Table['columns'][number]
 export type Grower = NonNullable<api.Tick['growers']>[number]
-export type Site = api.Suspect['site']
+/** Where in the code, as far as it is known. */
+export interface Site {
+  text: string | null
+  function: string | null
+  file: string | null
+  line: number | null
+  frame: string | null
+}
+/** A row of the view leaks, put together for the page: views/suspect_model.ts. */
+export interface Suspect {
+  pid: number
+  program: string | null
+  device: string | null
+  space: string | null
+  level: string
+  reason: string | null
+  confidence: number | null
+  rate: number
+  live_bytes: number
+  live_blocks: number | null
+  since: string | null
+  /** It has grown for as long as it is watched, perhaps longer. */
+  since_watched: boolean
+  limit: { in_s: number; bytes: number; what: string } | null
+  site: Site
+  stack: string[]
+  why: string[]
+  series: { t: number[]; bytes: number[] }
+  samples: { address: string; bytes: number; age: number }[]
+}
+export interface SuspectsAnswer {
+  suspects: Suspect[]
+  /** Leaks found before that no longer grow, the latest first. */
+  stopped: NonNullable<api.Table['watch']>['stopped']
+  books: number
+  watched: number
+  ready: boolean
+  looks: number
+}
+/** Of GET /leaks. */
+export type LeaksAnswer = api.Table
 export type SelfAnswer = api.Self
 /** A row of the tables system and devices. */
 export type SystemRow = Record<string, unknown>

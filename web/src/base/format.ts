@@ -107,7 +107,7 @@ function asDate(time: number | string | Date): Date {
   return time instanceof Date ? time : new Date(typeof time === 'number' ? time * 1000 : time)
 }
 
-export type Kind = 'text' | 'number' | 'bytes' | 'age' | 'time' | 'percent' | 'yes' | 'rate' | 'points' | 'frames'
+export type Kind = 'text' | 'number' | 'bytes' | 'age' | 'time' | 'percent' | 'share' | 'yes' | 'rate' | 'points' | 'frames'
 
 export interface Mark {
   estimate?: boolean | undefined
@@ -129,6 +129,8 @@ function plain(value: unknown, kind: Kind): string {
       return value === 0 ? '0s' : duration(Number(value)) // answers have whole milliseconds: 0 is not 0 ns
     case 'percent':
       return percent(Number(value))
+    case 'share':
+      return percent(Number(value) * 100)
     case 'time':
       return dateTime(String(value))
     case 'yes':

@@ -27,12 +27,17 @@ function decode(part: string): string {
   }
 }
 
+/** Screens that can show another node of the cluster; the word `node` of their address says which. */
+const REMOTE_SCREENS: ReadonlySet<string> = new Set(['process', 'processes', 'devices', 'leaks', 'containers'])
+
 export type Words = Record<string, string | number | boolean | null | undefined>
 
-/** The address of a view: link('process/4242', {tab: 'sites'}). Words without a value are left out. */
+/** The address of a view: link('process/4242', {tab: 'sites'}). Words without a value are left out. From a view of another
+ * node, links lead to views of that node; {node: null} leads back to this one. */
 export function link(path: string, words: Words = {}): string {
   const query = new URLSearchParams()
-  for (const [name, value] of Object.entries(words))
+  const all = words['node'] === undefined && isRemoteScreen(path) ? { ...words, node: remoteNode.value } : words
+  for (const [name, value] of Object.entries(all))
     if (value != null && value !== '' && value !== false) query.set(name, value === true ? '1' : String(value))
   const text = query.toString()
   return `#/${path.split('/').map(encodeURIComponent).join('/')}${text ? '?' + text : ''}`
@@ -49,6 +54,11 @@ const inBrowser = typeof location !== 'undefined'
 export const place = signal<Place>(parsePlace(inBrowser ? location.hash : ''))
 /** The first part alone: which screen. */
 export const screen = computed(() => place.value.parts[0] ?? HOME)
+
+const isRemoteScreen = (path: string): boolean => REMOTE_SCREENS.has(path.split('/')[0] ?? '')
+
+/** The other node that this view is about; '' for the node that serves the page. */
+export const remoteNode = computed(() => (isRemoteScreen(place.value.path) ? (place.value.query.get('node') ?? '') : ''))
 
 export function go(path: string, words?: Words): void {
   location.hash = link(path, words)

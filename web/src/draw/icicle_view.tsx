@@ -4,12 +4,12 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { css } from '../base/theme'
 import { bytes, count, percent } from '../base/format'
 import { fitText, usePaint, useWidth } from './canvas'
+import { nameColour, NAME_COLOURS } from './colour'
 import { icicleBoxes, icicleHit, icicleLevels, icicleMove, icicleSpan, type Box, type Span, type Way } from './icicle'
 import { Tip } from './tip'
 import { treeChange, treePath, treeSearch, type Frame, type Found } from './tree'
 
 const ROW = 21
-const COLOURS = 6
 const ZOOM_MS = 180
 
 const WAYS: Record<string, Way> = { ArrowUp: 'up', ArrowDown: 'down', ArrowLeft: 'left', ArrowRight: 'right' }
@@ -29,13 +29,6 @@ export const amount = (value: number, unit: 'bytes' | 'blocks'): string =>
 export const signed = (value: number, unit: 'bytes' | 'blocks'): string =>
   value === 0 ? 'unchanged' : `${value > 0 ? '+' : '−'}${amount(Math.abs(value), unit)}`
 
-/** The same name has the same colour everywhere, also tomorrow. */
-function colourOf(name: string): number {
-  let hash = 2166136261
-  for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619)
-  return ((hash >>> 16) % COLOURS) + 1
-}
-
 interface Look {
   fills: string[]
   text: string
@@ -49,7 +42,7 @@ interface Look {
 
 function look(): Look {
   return {
-    fills: Array.from({ length: COLOURS }, (_, i) => css(`--flame-${i + 1}`)),
+    fills: Array.from({ length: NAME_COLOURS }, (_, i) => css(`--flame-${i + 1}`)),
     text: css('--flame-text'),
     edge: css('--flame-edge'),
     mark: css('--flame-mark'),
@@ -75,7 +68,7 @@ function paint(
     const caller = frame.depth < zoom.depth
     const change = treeChange(frame)
     pen.globalAlpha = caller ? 0.55 : found && !found.match.has(frame) ? 0.3 : 1
-    pen.fillStyle = frame.before === null ? style.fills[colourOf(frame.name) - 1]! : style.plain
+    pen.fillStyle = frame.before === null ? style.fills[nameColour(frame.name) - 1]! : style.plain
     pen.fillRect(left, top, width - gap, ROW - 1)
     if (change !== 0) {
       pen.globalAlpha *= 0.2 + 0.8 * Math.min(1, Math.abs(change))

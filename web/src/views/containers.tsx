@@ -14,7 +14,7 @@ import { columnOf, readRows, type QueryRow, type QueryRows } from './query_colum
 import { flatten, type TreeRow } from './tree'
 
 const FIGURES = ['current', 'peak', 'swap', 'anon', 'file', 'kernel', 'processes', 'oom_kills']
-const SHOW = ['path', 'name', 'parent', 'container', 'pod', 'job', 'limit', 'high', 'headroom', ...FIGURES]
+const SHOW = ['path', 'name', 'parent_path', 'container', 'pod', 'job', 'limit', 'high', 'headroom', ...FIGURES]
 
 /** Branches that the viewer closed; kept while he looks at other screens. */
 const closed = signal<ReadonlySet<string>>(new Set())
@@ -77,7 +77,7 @@ export function Containers(): JSX.Element {
 function treeLines(data: QueryRows, sort: string): Line[] {
   const at = (name: string): number => data.index.get(name) ?? -1
   const path = at('path')
-  const parent = at('parent')
+  const parent = at('parent_path')
   const by = parseSort(sort)
   const key = at(by?.id === 'name' ? 'name' : (by?.id ?? 'current'))
   return flatten(data.rows, {

@@ -1,12 +1,12 @@
 // Leaks: every place in the code that takes memory and does not give it back, what runs out soonest first.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
-import type { SuspectsAnswer } from '../api/types'
+import type { LeaksAnswer, SuspectsAnswer } from '../api/types'
 import { bytes, clock, count } from '../base/format'
 import { link, setWords, word } from '../base/route'
 import { Card, Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { SuspectItem } from './suspect'
-import { levelOf, rankSuspects, suspectKey } from './suspect_model'
+import { levelOf, rankSuspects, suspectKey, suspectsOf } from './suspect_model'
 
 type Which = 'all' | 'leak'
 const WHICH: readonly (readonly [Which, string])[] = [
@@ -15,7 +15,8 @@ const WHICH: readonly (readonly [Which, string])[] = [
 ]
 
 export function Leaks(): JSX.Element {
-  const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 2000 })
+  const { data: told, problem } = useResource<LeaksAnswer>('/leaks', {}, { every: 2000 })
+  const data = suspectsOf(told)
   const which: Which = word('show') === 'leak' ? 'leak' : 'all'
   const open = word('open')
   const all = rankSuspects(data?.suspects ?? [])
@@ -71,17 +72,15 @@ export function Leaks(): JSX.Element {
 function Stopped({ list }: { list: SuspectsAnswer['stopped'] }): JSX.Element {
   return (
     <Card title="Found before, no longer growing">
-      <ul class="lines">
-        {list.map((leak) => (
-          <li key={`${leak.pid} ${leak.frame} ${leak.found}`}>
-            <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
-            <span class="mono">{leak.frame}</span>{' '}
-            <span class="muted">
-              {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.live_bytes)}
-            </span>
-          </li>
-        ))}
-      </ul>
+      {list.map((leak) => (
+        <p key={`${leak.pid} ${leak.frame} ${leak.found}`}>
+          <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
+          <span class="mono">{leak.frame}</span>{' '}
+          <span class="muted">
+            {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.bytes)}
+          </span>
+        </p>
+      ))}
     </Card>
   )
 }

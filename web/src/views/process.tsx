@@ -1,17 +1,16 @@
 // One process: what it is, what it holds, and in tabs its history, heap, call sites, blocks, CUDA trace and verdicts.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
-import type { SuspectsAnswer } from '../api/types'
+import type { SuspectsAnswer, LeaksAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
 import { useSubject } from '../base/title'
 import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { History } from './process_history'
-import { Ages, Buffers, Sites } from './process_tables'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
-import { rankSuspects, suspectKey } from './suspect_model'
+import { rankSuspects, suspectKey, suspectsOf } from './suspect_model'
 import { isTracked, Untracked } from './untracked'
 
 export interface ProcessAnswer {
@@ -21,6 +20,10 @@ export interface ProcessAnswer {
   limit?: { bytes: number | null; where: string | null } | null
 }
 
+const Ages = later(() => import('./process_tables').then((module) => module.Ages))
+const Buffers = later(() => import('./process_tables').then((module) => module.Buffers))
+const Sites = later(() => import('./process_tables').then((module) => module.Sites))
+const ExplainBar = later(() => import('./process_explain').then((module) => module.ExplainBar))
 const Heap = later(() => import('./process_heap').then((module) => module.Heap))
 const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
 
@@ -42,7 +45,8 @@ export function Process(): JSX.Element {
   const pid = Number(place.value.parts[1])
   const valid = Number.isInteger(pid) && pid > 0
   const { data, problem } = useResource<ProcessAnswer>(valid ? `/processes/${pid}` : null)
-  const suspects = useResource<SuspectsAnswer>(valid ? '/suspects' : null, { pid }, { every: 2000 })
+  const leaks = useResource<LeaksAnswer>(valid ? '/leaks' : null, { where: `pid=${pid}` }, { every: 2000 })
+  const suspects = suspectsOf(leaks.data)
   const asked = word('tab')
   const tab: Tab = TABS.find(([id]) => id === asked)?.[0] ?? 'history'
   useSubject(valid ? `${text(data?.process?.['program']) || 'Process'} ${pid}` : '')
@@ -60,7 +64,7 @@ export function Process(): JSX.Element {
       <Waiting rows={8} />
     )
   const row = data.process ?? {}
-  const verdicts = rankSuspects(suspects.data?.suspects ?? [])
+  const verdicts = rankSuspects(suspects?.suspects ?? [])
   const leak = verdicts.find((suspect) => suspect.level === 'leak')
   const gone = problem?.status === 404
   const tracking = withCommand(data.tracking, text(row['command']))
@@ -89,6 +93,7 @@ export function Process(): JSX.Element {
         </p>
       )}
       <Figures row={row} limit={data.limit ?? null} />
+      {!gone && <ExplainBar pid={pid} />}
       {leak && tab !== 'leaks' && (
         <ol class="verdicts card" aria-label="leak of this process">
           <SuspectItem
@@ -122,7 +127,7 @@ export function Process(): JSX.Element {
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
       {tab === 'cuda' && <CudaTrace pid={pid} />}
-      {tab === 'leaks' && <Verdicts answer={suspects.data} tracking={tracking} />}
+      {tab === 'leaks' && <Verdicts answer={suspects} tracking={tracking} />}
     </>
   )
 }
@@ -166,7 +171,7 @@ function Figures({
 }): JSX.Element {
   const get = (column: string): number | null => number(row[column])
   const age = get('pss_age')
-  const growth = (get('growth') ?? 0) - (get('shrink') ?? 0)
+  const growth = get('growth') ?? 0
   const figures: Figure[] = [
     { name: 'RSS', value: get('rss'), help: 'resident: memory of the machine that it uses now' },
     {

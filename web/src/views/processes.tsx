@@ -29,7 +29,7 @@ const LIVE: Source = {
   path: '/processes',
   table: 'host',
   columns: ['program', 'pid', 'user', 'rss', 'pss', 'anon', 'file', 'shmem', 'swap', 'rate', 'heap', 'pinned', 'device', 'tracked', 'job', 'cgroup'],
-  also: ['pid', 'program', 'pss_age', 'growth', 'shrink'],
+  also: ['pid', 'program', 'pss_age', 'growth'],
   sort: '-rss',
   limit: 20_000,
 }
@@ -54,8 +54,8 @@ const GROUPS = [
 /** What groups show: figures that add up. */
 const GROUP_COLUMNS = ['count', 'rss', 'pss', 'anon', 'file', 'shmem', 'swap', 'rate', 'heap', 'pinned', 'device']
 const GROUP_COLUMNS_EXITED = ['count', 'peak_rss', 'cpu', 'heap', 'device']
-/** `rate` is two columns of the table. */
-const real = (names: string[]): string[] => names.flatMap((n) => (n === 'rate' ? ['growth', 'shrink'] : [n]))
+/** `rate` is the table's `growth`, painted by its sign. */
+const real = (names: string[]): string[] => names.map((n) => (n === 'rate' ? 'growth' : n))
 
 export function Processes(): JSX.Element {
   const exited = word('of') === 'exited'

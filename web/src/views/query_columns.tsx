@@ -70,7 +70,7 @@ const LOOKS: Record<string, Look> = {
   cpu: { title: 'CPU time', width: 84 },
 }
 
-const WIDTHS: Record<Kind, number> = { text: 130, number: 84, bytes: 86, age: 84, time: 160, percent: 78, yes: 64, rate: 100, points: 160, frames: 240 }
+const WIDTHS: Record<Kind, number> = { text: 130, number: 84, bytes: 86, age: 84, time: 160, percent: 78, share: 78, yes: 64, rate: 96, points: 120, frames: 200 }
 
 /** Numbers that name something rather than count it. */
 const NAMES = new Set(['pid', 'parent', 'uid', 'ordinal', 'rank', 'signal', 'exit_code', 'oom_score', 'order', 'depth'])
@@ -127,16 +127,13 @@ const RENDERS: Record<string, Render> = {
   }),
 }
 
-/** Growth less shrinking: one signed figure of two columns. */
+/** The growth of RSS, painted by its sign. */
 export function rateColumn(data: QueryRows): TableColumn<QueryRow> | null {
   const up = data.index.get('growth')
-  const down = data.index.get('shrink')
   if (up == null) return null
   const value = (row: QueryRow): number | null => {
     const grew = row[up]
-    const shrank = down == null ? null : row[down]
-    if (typeof grew !== 'number') return null
-    return grew - (typeof shrank === 'number' ? shrank : 0)
+    return typeof grew === 'number' ? grew : null
   }
   return {
     id: 'rate',

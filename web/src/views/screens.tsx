@@ -2,13 +2,14 @@
 import { later } from '../kit/later'
 import type { ComponentType } from 'preact'
 import type { IconName } from '../kit/icon'
-import { Containers } from './containers'
 import { Devices } from './devices'
 import { Leaks } from './leaks'
 import { Overview } from './overview'
 import { Process } from './process'
 import { Processes } from './processes'
 
+const Cluster = later(() => import('./cluster').then((module) => module.Cluster))
+const Containers = later(() => import('./containers').then((module) => module.Containers))
 const Self = later(() => import('./self').then((module) => module.Self))
 
 export interface Screen {
@@ -32,6 +33,7 @@ export const SCREENS: Screen[] = [
   { id: 'devices', title: 'Devices', view: Devices, icon: 'devices', key: 'd' },
   { id: 'leaks', title: 'Leaks', view: Leaks, icon: 'leaks', key: 'l' },
   { id: 'containers', title: 'Containers', view: Containers, icon: 'containers', key: 'c', whole: true },
+  { id: 'cluster', title: 'Cluster', view: Cluster, icon: 'cluster', key: 'n' },
   { id: 'self', title: 'Memoir itself', view: Self, icon: 'self', key: 's' },
 ]
 

@@ -1,16 +1,17 @@
 // The first suspects of the leak detector; all of them are on their own screen.
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
-import type { Suspect, SuspectsAnswer } from '../api/types'
+import type { LeaksAnswer, Suspect, SuspectsAnswer } from '../api/types'
 import { bytes, duration, perMinute } from '../base/format'
 import { link } from '../base/route'
 import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
-import { sitePlace } from './suspect_model'
+import { sitePlace, suspectsOf } from './suspect_model'
 
 export function SuspectList(): JSX.Element {
-  const { data, problem } = useResource<SuspectsAnswer>('/suspects', {}, { every: 5000 })
+  const { data: told, problem } = useResource<LeaksAnswer>('/leaks', {}, { every: 5000 })
+  const data = suspectsOf(told)
   return (
     <Card title={<a href={link('leaks')}>Suspects</a>} span={6} end={data && <span class="muted">{data.watched} places in the code watched</span>}>
       {!data ? (

@@ -1,6 +1,6 @@
 // A verdict of the detector in words.
 import { bytes, clock, count, duration } from '../base/format'
-import type { Site, Suspect } from '../api/types'
+import type { LeaksAnswer, Site, Suspect, SuspectsAnswer } from '../api/types'
 
 export type Tone = 'bad' | 'warn' | 'good' | ''
 
@@ -15,12 +15,64 @@ const LEVELS: Record<string, { title: string; tone: Tone; rank: number }> = {
 export const levelOf = (level: string): { title: string; tone: Tone; rank: number } =>
   LEVELS[level] ?? { title: level, tone: '', rank: 0 }
 
-/** The confidence as it was told, a share or a percentage. It is a score, so it is never called a probability. */
+/** It is a score, so it is never called a probability. */
 export function sureness(suspect: Suspect): string {
-  const value = suspect.confidence
-  if (value == null) return ''
-  if (typeof value === 'string') return value
-  return `${Math.round(value <= 1 ? value * 100 : value)} % sure`
+  return suspect.confidence == null ? '' : `${Math.round(suspect.confidence * 100)} % sure`
+}
+
+type Row = Record<string, unknown>
+const text = (row: Row, name: string): string | null => (typeof row[name] === 'string' ? (row[name] as string) : null)
+const figure = (row: Row, name: string): number | null => (typeof row[name] === 'number' ? (row[name] as number) : null)
+const list = <T>(row: Row, name: string): T[] => (Array.isArray(row[name]) ? (row[name] as T[]) : [])
+
+function suspectOf(row: Row, time: string): Suspect {
+  const growing = figure(row, 'growing')
+  const left = figure(row, 'limit_in')
+  const freed = figure(row, 'freed_share')
+  const trend = list<[number, number]>(row, 'trend')
+  const why = [text(row, 'why') ?? '']
+  if (freed != null) why.push(`Of all that was ever allocated here, ${(freed * 100).toFixed(1)} % was freed.`)
+  return {
+    pid: figure(row, 'pid') ?? 0,
+    program: text(row, 'program'),
+    device: text(row, 'device'),
+    space: text(row, 'space'),
+    level: text(row, 'verdict') ?? '',
+    reason: text(row, 'reason'),
+    confidence: figure(row, 'confidence'),
+    rate: figure(row, 'growth') ?? 0,
+    live_bytes: figure(row, 'bytes') ?? 0,
+    live_blocks: figure(row, 'blocks'),
+    since: growing == null ? null : new Date(Date.parse(time) - growing * 1000).toISOString(),
+    since_watched: growing != null && growing >= 0.95 * (figure(row, 'watched') ?? Infinity),
+    limit: left == null ? null : { in_s: left, bytes: figure(row, 'limit') ?? 0, what: text(row, 'limit_kind') ?? '' },
+    site: {
+      text: text(row, 'site'),
+      function: text(row, 'function'),
+      file: text(row, 'source_file'),
+      line: figure(row, 'line'),
+      frame: text(row, 'frame'),
+    },
+    stack: list<string>(row, 'stack').slice().reverse(), // the innermost first
+    why: why.filter(Boolean),
+    series: { t: trend.map((p) => p[0]), bytes: trend.map((p) => p[1]) },
+    samples: list<string>(row, 'examples').map((line) => {
+      const [address, bytes, age] = line.split(' ')
+      return { address: address ?? '', bytes: Number(bytes), age: Number(age) }
+    }),
+  }
+}
+
+/** What GET /leaks answers, for the page. */
+export function suspectsOf(answer: LeaksAnswer | null): SuspectsAnswer | null {
+  return answer && {
+    suspects: answer.rows.map((row) => suspectOf(row as Row, answer.time)),
+    stopped: answer.watch?.stopped ?? [],
+    books: answer.watch?.books ?? 0,
+    watched: answer.watch?.sites ?? 0,
+    ready: answer.watch?.ready ?? false,
+    looks: answer.watch?.looks ?? 0,
+  }
 }
 
 export const siteName = (site: Site | null): string => site?.function || site?.file || 'unknown place'

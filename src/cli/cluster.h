@@ -1,0 +1,49 @@
+/*
+ * cluster.h: what the files of `memoir cluster` share.
+ */
+#ifndef MEMOIR_CLI_CLUSTER_H
+#define MEMOIR_CLI_CLUSTER_H
+
+#include <stdbool.h>
+
+#include "cli/command.h"
+
+struct json_t; /* jansson's */
+
+struct cluster_values {
+    struct command_common common;
+    const char *socket, *token_file, *state;
+    const char *listen, *advertise;
+    const char *tls_cert, *tls_key, *tls_ca;
+    const char *name;
+    bool json, csv;
+    int color;
+};
+extern const struct cluster_values cluster_defaults;
+
+#define OPTION_CLUSTER_SOCKET                                                        \
+    {                                                                                \
+        "socket", 0, OPTION_STRING, offsetof(struct cluster_values, socket), "PATH", \
+            "memoird's socket (default: your own daemon's, else the machine's)"      \
+    }
+
+extern const struct command cmd_cluster_init, cmd_cluster_invite, cmd_cluster_join,
+    cmd_cluster_leave, cmd_cluster_tracking;
+
+void cluster_decrefp(struct json_t **json);
+
+/* A question, and the member "cluster" of the answer, for json_decref(). Says what is wrong. */
+int cluster_request(const char *socket, const char *question, struct json_t **ret_cluster);
+
+/* The answer of a call to another node. */
+int cluster_call_print(const struct json_t *answer);
+
+/* A call to another node as one line of JSON. */
+struct buffer;
+int cluster_call_question(const char *node, const char *target, const char *body,
+                          const char *token_file, struct buffer *out);
+
+/* The document of status --json. */
+int cluster_print_json(const char *text);
+
+#endif

@@ -1,0 +1,298 @@
+/* memoir cluster: who is in it, and how to join one. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "cli/cluster.h"
+#include "cli/command.h"
+#include "cli/table.h"
+
+enum { OUTPUT_MAX = 64 << 20 };
+
+const struct cluster_values cluster_defaults = {.listen = "0.0.0.0:4222"};
+
+#define AT(field) offsetof(struct cluster_values, field)
+
+void cluster_decrefp(json_t **json)
+{
+    json_decref(*json);
+}
+
+/* ---- status ---- */
+
+enum {
+    COLUMN_NODE,
+    COLUMN_ID,
+    COLUMN_STATE,
+    COLUMN_SINCE,
+    COLUMN_VERSION,
+    COLUMN_HEARD,
+    COLUMN_ANSWERED,
+    COLUMN_TOOK,
+    COLUMN_MISSED,
+    COLUMN_CLOCK
+};
+
+static const struct column columns[] = {
+    {"node", "NODE", "name of the node, with the first digits of its ID where two have the same",
+     COLUMN_TEXT},
+    {"id", "ID", "its ID, for cluster-trust", COLUMN_TEXT, 0, 3},
+    {"state", "STATE", "alive, unreachable or left", COLUMN_TEXT},
+    {"since", "FOR", "for how long it has been so", COLUMN_AGE, 0, 1},
+    {"version", "VERSION", "of its memoird", COLUMN_TEXT},
+    {"heard", "HEARD", "since its last heartbeat", COLUMN_AGE, COLUMN_FINE, 1},
+    {"answered", "ANSWERED", "since its last answer; absent: none yet", COLUMN_AGE, COLUMN_FINE},
+    {"took", "TOOK", "how long that answer took", COLUMN_AGE, COLUMN_FINE, 2},
+    {"missed", "MISSED", "questions without an answer in time", COLUMN_NUMBER, 0, 2},
+    {"clock", "CLOCK", "how far its clock is off, from a second on", COLUMN_TEXT,
+     COLUMN_HIDE_EMPTY},
+    {0},
+};
+static const struct command_fields status_fields[] = {{"FIELDS OF A NODE", columns}, {0}};
+
+static void set_age(struct table *table, size_t column, const json_t *member, const char *key,
+                    double ns)
+{
+    const json_t *value = json_object_get(member, key);
+    if (json_is_number(value) && json_number_value(value) >= 0)
+        table_set_number(table, column, (uint64_t)(json_number_value(value) * ns));
+}
+
+static void set_text(struct table *table, size_t column, const json_t *member, const char *key)
+{
+    const char *text = json_string_value(json_object_get(member, key));
+    if (text)
+        table_set_text(table, column, text);
+}
+
+static void row_of(struct table *table, const json_t *member)
+{
+    double offset = json_number_value(json_object_get(member, "clock_offset_s"));
+    const char *state = json_string_value(json_object_get(member, "state"));
+    char text[32];
+    table_row(table);
+    set_text(table, COLUMN_NODE, member, "node");
+    set_text(table, COLUMN_ID, member, "id");
+    set_text(table, COLUMN_STATE, member, "state");
+    if (state && strcmp(state, "unreachable") == 0)
+        table_set_style(table, COLUMN_STATE, STYLE_BAD);
+    set_age(table, COLUMN_SINCE, member, "state_s", 1e9);
+    set_text(table, COLUMN_VERSION, member, "version");
+    if (!json_is_true(json_object_get(member, "self")))
+        set_age(table, COLUMN_HEARD, member, "heard_s", 1e9);
+    set_age(table, COLUMN_ANSWERED, member, "answered_s", 1e9);
+    set_age(table, COLUMN_TOOK, member, "answer_ms", 1e6);
+    table_set_number(table, COLUMN_MISSED,
+                     (uint64_t)json_integer_value(json_object_get(member, "missed")));
+    snprintf(text, sizeof(text), "%+.1f s", offset);
+    if (offset >= 1 || offset <= -1)
+        table_set_text(table, COLUMN_CLOCK, text);
+}
+
+int cluster_request(const char *socket, const char *question, json_t **ret_cluster)
+{
+    MEMOIR_CLEANUP(cluster_decrefp)
+    json_t *answer = NULL;
+    int r = elsewhere_request(socket, question, &answer);
+    if (r != COMMAND_OK)
+        return r;
+    *ret_cluster = json_incref(json_object_get(answer, "cluster"));
+    return COMMAND_OK;
+}
+
+static int status_print(const json_t *cluster, const struct cluster_values *v)
+{
+    struct term term;
+    size_t i;
+    const json_t *member;
+    term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(table_release)
+    struct table table;
+    table_init(&table, columns);
+    json_array_foreach(json_object_get(cluster, "members"), i, member) row_of(&table, member);
+    struct table_layout layout = {.header = true};
+    int r =
+        v->csv ? table_print_csv(&table, &layout, &out) : table_print(&table, &layout, &term, &out);
+    return r < 0 ? r : command_output(&out);
+}
+
+static int status_run(const void *values, const struct operands *operands)
+{
+    const struct cluster_values *v = values;
+    MEMOIR_CLEANUP(cluster_decrefp)
+    json_t *cluster = NULL;
+    int r = cluster_request(v->socket, "{\"cluster\":\"status\"}", &cluster);
+    if (r != COMMAND_OK)
+        return r;
+    const char *state = json_string_value(json_object_get(cluster, "state"));
+    const char *problem = json_string_value(json_object_get(cluster, "problem"));
+    const char *server = json_string_value(json_object_get(cluster, "server"));
+    if (v->json) {
+        MEMOIR_CLEANUP(freep)
+        char *text = json_dumps(cluster, JSON_COMPACT);
+        return text ? cluster_print_json(text) : -ENOMEM;
+    }
+    if (!state || strcmp(state, "none") == 0) {
+        command_fail("%s", problem ? problem : "no cluster");
+        return COMMAND_NOTHING;
+    }
+    if (strcmp(state, "connected") != 0)
+        fprintf(stderr, "memoir: not connected to the cluster's server: %s\n",
+                problem ? problem : state);
+    else if (!v->csv)
+        fprintf(stderr, "connected to %s\n", server ? server : "the server");
+    return status_print(cluster, v);
+}
+
+static const struct option_spec status_options[] = {
+    OPTION_HELP, OPTION_JSON, OPTION_CSV, OPTION_COLOR, OPTION_CLUSTER_SOCKET, {0},
+};
+static const struct command_example status_examples[] = {
+    {"memoir cluster status", "the nodes with their states, versions and last answers"},
+    {"memoir cluster status --json", "the same for programs"},
+    {0},
+};
+
+static const struct command cmd_cluster_status = {
+    .name = "cluster status",
+    .usage = "cluster status [OPTION...]",
+    .help = "the nodes of the cluster, and whether they answer",
+    .description =
+        "Lists the nodes that this machine's memoird knows of: from their heartbeats, which come every two seconds. A node that "
+        "falls silent is unreachable within five seconds, and is missed by name for an hour; one that stops in order has left. "
+        "Ends with 3 where memoird is in no cluster.",
+    .options = status_options,
+    .examples = status_examples,
+    .fields = status_fields,
+    .values_size = sizeof(cluster_defaults),
+    .defaults = &cluster_defaults,
+    .run = status_run,
+};
+
+/* ---- tracking ---- */
+
+static int tracking_run(const void *values, const struct operands *operands)
+{
+    const struct cluster_values *v = values;
+    if (operands->n != 3 || (strcmp(operands->words[2], "on") && strcmp(operands->words[2], "off")))
+        return command_misuse(&cmd_cluster_tracking, "expected NODE PID on|off");
+    char target[64], *end;
+    unsigned long pid = strtoul(operands->words[1], &end, 10);
+    if (*end || pid == 0 || pid > INT32_MAX)
+        return command_misuse(&cmd_cluster_tracking, "'%s' is not a valid PID", operands->words[1]);
+    snprintf(target, sizeof(target), "/api/v1/processes/%lu/tracking", pid);
+    bool on = strcmp(operands->words[2], "on") == 0;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer question = BUFFER_INIT(OUTPUT_MAX);
+    MEMOIR_CLEANUP(cluster_decrefp)
+    json_t *answer = NULL;
+    int r =
+        cluster_call_question(operands->words[0], target, on ? "{\"on\":true}" : "{\"on\":false}",
+                              v->token_file, &question);
+    if (r == COMMAND_OK)
+        r = elsewhere_request(v->socket, buffer_string(&question), &answer);
+    if (question.data)
+        explicit_bzero(question.data, question.len);
+    if (r != COMMAND_OK)
+        return r;
+    return cluster_call_print(answer);
+}
+
+static const struct option_spec tracking_options[] = {
+    OPTION_HELP,
+    {"node-token", 0, OPTION_STRING, AT(token_file), "FILE",
+     "FILE has a token of that node with the role control"},
+    OPTION_CLUSTER_SOCKET,
+    {0},
+};
+static const struct command_example tracking_examples[] = {
+    {"memoir cluster tracking web 4242 on",
+     "count the allocations of process 4242 on the node web"},
+    {0},
+};
+const struct command cmd_cluster_tracking = {
+    .name = "cluster tracking",
+    .usage = "cluster tracking NODE PID on|off [OPTION...]",
+    .help = "switch the tracking of a process on another node",
+    .description =
+        "Switches the tracking of a process that runs under memoir run on another node. That node decides: it takes a token of "
+        "its own with the role control, or a node that its cluster-trust names, and a process of the user whose token it is. It "
+        "writes a line to its audit.",
+    .options = tracking_options,
+    .examples = tracking_examples,
+    .operands_max = 3,
+    .values_size = sizeof(cluster_defaults),
+    .defaults = &cluster_defaults,
+    .run = tracking_run,
+};
+
+int cluster_call_print(const json_t *answer)
+{
+    const json_t *call = json_object_get(answer, "call");
+    const json_t *missing = json_object_get(json_object_get(answer, "cluster"), "missing");
+    if (!json_is_object(call)) {
+        const json_t *node = json_array_get(missing, 0);
+        const char *why = json_string_value(json_object_get(node, "why"));
+        return command_fail("the node does not answer: %s", why ? why : "it is gone");
+    }
+    const char *body = json_string_value(json_object_get(call, "body"));
+    MEMOIR_CLEANUP(cluster_decrefp)
+    json_t *document = body ? json_loads(body, 0, NULL) : NULL;
+    if (json_integer_value(json_object_get(call, "status")) >= 400) {
+        const char *detail = json_string_value(json_object_get(document, "detail"));
+        return command_fail("%s", detail ? detail : "the node refused it");
+    }
+    const char *state = json_string_value(json_object_get(document, "state"));
+    printf("tracking is %s\n", state ? state : "switched");
+    return COMMAND_OK;
+}
+
+/* ---- the command ---- */
+
+static const struct command_common defaults = {0};
+static const struct option_spec options[] = {OPTION_HELP, {0}};
+static const struct command *const parts[] = {
+    &cmd_cluster_status,
+    &cmd_cluster_init,
+    &cmd_cluster_invite,
+    &cmd_cluster_join,
+    &cmd_cluster_leave,
+    &cmd_cluster_tracking,
+    NULL,
+};
+static const struct command_example examples[] = {
+    {"sudo memoir cluster init",
+     "start a cluster on this machine; prints the line for the next one"},
+    {"sudo memoir cluster join nats://ID:PASSWORD@HOST:4222", "join it from another machine"},
+    {"memoir cluster status", "who is in it"},
+    {"memoir query --cluster --by program,node --show rss,count", "ask all of them"},
+    {0},
+};
+
+static int run(const void *values, const struct operands *operands)
+{
+    return COMMAND_USAGE; /* command_run() never gets here */
+}
+
+const struct command cmd_cluster = {
+    .name = "cluster",
+    .usage = "cluster SUBCOMMAND [OPTION...]",
+    .help = "many machines: who is in the cluster, and how to join it",
+    .description =
+        "The memoirds of several machines answer for each other: any of them tells what a program holds on all nodes, and which "
+        "nodes did not answer. They talk over a NATS server: one that you run already (memoird --cluster URL), or a private one "
+        "that memoir cluster init starts.",
+    .options = options,
+    .examples = examples,
+    .parts = parts,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = run,
+};

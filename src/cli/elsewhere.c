@@ -1,0 +1,239 @@
+/* Views of other nodes. See elsewhere.h. */
+#include "cli/elsewhere.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "cli/ask.h"
+#include "cli/cluster.h"
+#include "cli/command.h"
+#include "cli/query_print.h"
+#include "cli/view.h"
+#include "query/query.h"
+
+enum { ANSWER_MAX = 256 << 20, OUTPUT_MAX = 1 << 30, QUESTION_MAX = 256 << 10 };
+
+static void decrefp(json_t **json)
+{
+    json_decref(*json);
+}
+
+/* ---- asking ---- */
+
+int elsewhere_request(const char *socket, const char *question, json_t **ret_answer)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(ANSWER_MAX);
+    MEMOIR_CLEANUP(closep)
+    int fd = ask_connect(socket);
+    if (fd < 0)
+        return command_fail("cannot ask memoird: %s; other nodes are asked through it",
+                            strerror(-fd));
+    int r = ask_line(fd, question, &text);
+    if (r < 0)
+        return command_fail("memoird does not answer: %s", strerror(-r));
+    MEMOIR_CLEANUP(decrefp)
+    json_t *answer = json_loadb(text.data, text.len, 0, NULL);
+    const json_t *error = json_object_get(answer, "error");
+    if (!json_is_object(answer))
+        return command_fail("memoird's answer was invalid");
+    if (error)
+        return command_fail("%s", json_string_value(json_object_get(error, "message")));
+    *ret_answer = json_incref(answer);
+    return COMMAND_OK;
+}
+
+int elsewhere_ask(const struct elsewhere_values *v, const struct query_spec *spec,
+                  struct query_result *result, struct buffer *ret_summary)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer question = BUFFER_INIT(QUESTION_MAX);
+    MEMOIR_CLEANUP(decrefp)
+    json_t *answer = NULL;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer bytes = BUFFER_INIT(ANSWER_MAX);
+    int r = elsewhere_question(v, spec, &question);
+    if (r == COMMAND_OK)
+        r = elsewhere_request(v->socket, buffer_string(&question), &answer);
+    if (question.data)
+        explicit_bzero(question.data, question.len); /* it may have a token */
+    if (r != COMMAND_OK)
+        return r;
+    const json_t *partial = json_object_get(answer, "partial");
+    query_result_reset(result);
+    if (!json_is_string(partial) ||
+        base64_decode(&bytes, json_string_value(partial), json_string_length(partial)) < 0 ||
+        query_partial_read(result, bytes.data, bytes.len) < 0)
+        return command_fail("memoird's answer was invalid: is it of another version?");
+    MEMOIR_CLEANUP(freep)
+    char *summary = json_dumps(json_object_get(answer, "cluster"), JSON_COMPACT);
+    buffer_append_str(ret_summary, summary ? summary : "{}");
+    return query_result_finish(result);
+}
+
+/* ---- who answered ---- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+void elsewhere_mention(const struct buffer *summary)
+{
+    MEMOIR_CLEANUP(decrefp)
+    json_t *cluster = json_loadb(summary->data, summary->len, 0, NULL);
+    const json_t *item, *column, *missing = json_object_get(cluster, "missing");
+    size_t i, k;
+    if (json_array_size(missing))
+        fprintf(stderr, "memoir: %lld of %lld nodes answered\n",
+                (long long)json_integer_value(json_object_get(cluster, "answered")),
+                (long long)json_integer_value(json_object_get(cluster, "expected")));
+    json_array_foreach(missing, i, item)
+        fprintf(stderr, "memoir: missing: %s (%s)\n", text_of(item, "node"), text_of(item, "why"));
+    json_array_foreach(json_object_get(cluster, "lacking"), i, item)
+    {
+        fprintf(stderr, "memoir: node %s (version %s) has no", text_of(item, "node"),
+                text_of(item, "version"));
+        json_array_foreach(json_object_get(item, "columns"), k, column)
+            fprintf(stderr, " %s", json_string_value(column));
+        fputc('\n', stderr);
+    }
+    json_array_foreach(json_object_get(cluster, "clocks"), i, item)
+        fprintf(stderr, "memoir: the clock of %s differs by %.1f s\n", text_of(item, "node"),
+                json_number_value(json_object_get(item, "offset_s")));
+}
+
+/* ---- a command as a query ---- */
+
+static const struct option_spec *option_find(const struct command *command, const char *name)
+{
+    for (const struct option_spec *o = command->options; o->name; o++)
+        if (strcmp(o->name, name) == 0)
+            return o;
+    return NULL;
+}
+
+static const void *value_of(const struct command *command, const void *values, const char *name)
+{
+    const struct option_spec *o = option_find(command, name);
+    return o ? (const char *)values + o->offset : NULL;
+}
+
+static const char *word_of(const struct command *command, const void *values, const char *name)
+{
+    const char *const *word = value_of(command, values, name);
+    return word ? *word : NULL;
+}
+
+static bool flag_of(const struct command *command, const void *values, const char *name)
+{
+    const bool *flag = value_of(command, values, name);
+    return flag && *flag;
+}
+
+/* Options of the view itself do not travel: a query says the same in words that every node understands. */
+static int others_refuse(const struct command *command, const void *values,
+                         const struct elsewhere *view)
+{
+    static const char *const allowed[] = {"help",   "json",    "csv",  "no-header",  "color",
+                                          "limit",  "where",   "by",   "show",       "sort",
+                                          "socket", "cluster", "node", "node-token", "once"};
+    static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
+                                   [OPTION_STRING] = sizeof(char *),
+                                   [OPTION_NUMBER] = sizeof(uint64_t),
+                                   [OPTION_DURATION] = sizeof(uint64_t),
+                                   [OPTION_CHOICE] = sizeof(int)};
+    for (const struct option_spec *o = command->options; o->name; o++) {
+        bool fine = false;
+        for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed) && !fine; i++)
+            fine = strcmp(o->name, allowed[i]) == 0;
+        if (fine || memcmp((const char *)values + o->offset,
+                           (const char *)command->defaults + o->offset, sizes[o->type]) == 0)
+            continue;
+        return command_misuse(command,
+                              "--%s does not go with --cluster and --node: 'memoir query %s "
+                              "--cluster' takes --where, --show and --sort",
+                              o->name, view->table);
+    }
+    return COMMAND_OK;
+}
+
+static int print(const struct command *command, const void *values, const struct query *query,
+                 const struct query_result *result, const struct buffer *summary)
+{
+    struct term term;
+    const int *color = value_of(command, values, "color");
+    struct query_style style = {
+        .format = flag_of(command, values, "json")  ? QUERY_FORMAT_JSON
+                  : flag_of(command, values, "csv") ? QUERY_FORMAT_CSV
+                                                    : QUERY_FORMAT_TEXT,
+        .header = !flag_of(command, values, "no-header"),
+        .fit = true,
+        .cluster = summary,
+    };
+    term_init(&term, STDOUT_FILENO, color ? (enum term_color) * color : TERM_COLOR_AUTO);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    int r = query_print(result, query, &style, &term, &out);
+    if (r == 0)
+        r = command_output(&out);
+    if (r == 0 && style.format != QUERY_FORMAT_JSON)
+        elsewhere_mention(summary);
+    return r;
+}
+
+int elsewhere_run(const struct command *command, const void *values,
+                  const struct operands *operands)
+{
+    const struct elsewhere *view = command->elsewhere;
+    struct elsewhere_values v = ((const struct command_common *)values)->elsewhere;
+    const uint64_t *limit = value_of(command, values, "limit");
+    const char *by = word_of(command, values, "by"), *show = word_of(command, values, "show");
+    const char *sort = word_of(command, values, "sort");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(QUESTION_MAX);
+    v.socket = word_of(command, values, "socket");
+    int r = others_refuse(command, values, view);
+    if (r != COMMAND_OK)
+        return r;
+    if (operands->n && !view->operand)
+        return command_misuse(command, "'%s' does not go with --cluster and --node",
+                              operands->words[0]);
+    if (operands->n)
+        view_test_text(&where, view->operand, "=", operands->words[0]);
+    if (word_of(command, values, "where"))
+        view_test(&where, "(%s)", word_of(command, values, "where"));
+    struct query_spec spec = {.table = view->table,
+                              .by = by,
+                              .show = show || by ? show : view->show,
+                              .sort = sort ? sort
+                                      : by ? NULL
+                                           : view->sort,
+                              .where = buffer_string(&where),
+                              .limit = limit ? *limit : 0};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_result *result = NULL;
+    r = query_new(&spec, &query, &error);
+    if (r == -EINVAL)
+        return view_misuse(command, &error, &spec);
+    if (r == 0)
+        r = query_result_new(query, 0, &result);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(ANSWER_MAX);
+    if (r == 0)
+        r = elsewhere_ask(&v, &spec, result, &summary);
+    if (r == 0)
+        r = print(command, values, query, result, &summary);
+    query_result_free(result);
+    return r;
+}

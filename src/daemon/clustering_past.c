@@ -1,0 +1,176 @@
+/* Questions about the past: each node answers from its own history, whose file is read on a thread beside the loop.
+ *
+ * The asker picks one step for all, a multiple of the tiers' and aligned to 1970, so that points of different nodes fall into the
+ * same buckets. A node that keeps the time in question in coarser steps only says so rather than mixing the two. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "daemon/api_internal.h"
+#include "daemon/chores.h"
+#include "daemon/clustering_internal.h"
+#include "daemon/daemon.h"
+#include "history/read.h"
+#include "history/store.h"
+#include "history/table.h"
+#include "history/tier.h"
+#include "query/query.h"
+
+enum { PATH_BYTES = 4096 + 64, USER = CHORES_USERS - 1 };
+
+/* The loop's until it is given to the thread, the thread's then; `question` and `ask` are under visits_lock. */
+struct clustering_past {
+    struct clustering *clustering;
+    struct cluster_question *question; /* of another node, or */
+    struct clustering_ask *ask;        /* our own part of one of ours; both NULL: nobody waits */
+    LIST_ENTRY(clustering_past) link;
+    struct query *query;
+    struct clustering_window window;
+    struct asking_viewer viewer;
+    char node[MESSAGE_NAME_MAX + 1], path[PATH_BYTES];
+};
+
+void clustering_window_settle(struct clustering_window *window)
+{
+    static const uint64_t kept_s[HISTORY_TIERS] = {3600, 86400,
+                                                   UINT64_MAX}; /* as nodes do by default */
+    uint64_t now_s = clock_real_ns() / NS_PER_S;
+    uint64_t age_s = now_s > window->since_s ? now_s - window->since_s : 0;
+    unsigned tier = 0;
+    while (tier + 1 < HISTORY_TIERS && age_s >= kept_s[tier] - kept_s[tier] / 10)
+        tier++;
+    uint64_t unit_s = history_step_s[tier];
+    if (window->step_s < unit_s)
+        window->step_s = unit_s;
+    window->step_s = (window->step_s + unit_s - 1) / unit_s * unit_s;
+}
+
+/* Who waits gets the answer, or the reason why there is none. Any thread. */
+static void deliver(struct clustering_past *past, const struct buffer *bytes, const char *why)
+{
+    struct clustering *c = past->clustering;
+    pthread_mutex_lock(&c->visits_lock);
+    if (past->question && why)
+        cluster_refuse(c->cluster, past->question, why);
+    else if (past->question)
+        cluster_answer(c->cluster, past->question, bytes->data, bytes->len);
+    else if (past->ask)
+        cluster_ask_self(past->ask->out, why ? NULL : bytes->data, why ? 0 : bytes->len, why);
+    LIST_REMOVE(past, link);
+    pthread_mutex_unlock(&c->visits_lock);
+    query_free(past->query);
+    free(past);
+}
+
+static int look(const struct clustering_past *past, struct buffer *out, uint64_t *ret_step_s)
+{
+    struct history_world history = {.path = past->path,
+                                    .since_s = past->window.since_s,
+                                    .until_s = past->window.until_s,
+                                    .step_s = past->window.step_s};
+    struct query_world world = {.history = &history,
+                                .sees_all = past->viewer.sees_all,
+                                .viewer_uid = past->viewer.uid,
+                                .node = past->node};
+    struct query_result *result = NULL;
+    int r = query_result_new(past->query, ASKING_GROUPS_MAX, &result);
+    if (r >= 0)
+        r = query_run(past->query, &world, result);
+    if (r >= 0)
+        r = query_result_finish(result);
+    if (r >= 0)
+        r = query_result_trim(result);
+    if (r >= 0)
+        r = query_partial_write(result, out);
+    *ret_step_s = history.read_step_s;
+    query_result_free(result);
+    return r;
+}
+
+static void on_thread(void *context)
+{
+    struct clustering_past *past = context;
+    struct buffer out = BUFFER_INIT(GATHER_REPLY_MAX);
+    char why[MESSAGE_REASON_MAX + 1] = "";
+    uint64_t step_s = 0;
+    int r = look(past, &out, &step_s);
+    if (r < 0)
+        snprintf(why, sizeof(why), "its history could not be read: %s", strerror(-r));
+    else if (step_s > past->window.step_s)
+        snprintf(why, sizeof(why),
+                 "it keeps that time in steps of %llu s only: ask for fewer points",
+                 (unsigned long long)step_s);
+    deliver(past, &out, why[0] ? why : NULL);
+    buffer_release(&out);
+}
+
+static void on_drop(void *context)
+{
+    deliver(context, NULL, "memoird exits");
+}
+
+const char *clustering_past_begin(struct clustering *c, const struct clustering_work *work)
+{
+    struct query_error error = {0};
+    struct daemon *daemon = c->daemon;
+    if (!work->window.until_s)
+        return "a question about the past needs a time";
+    if (!daemon->history)
+        return "it keeps no history";
+    struct clustering_past *past = calloc(1, sizeof(*past));
+    struct query_spec spec = {.table = work->words[0],
+                              .by = work->words[1],
+                              .where = work->words[2],
+                              .show = work->words[3],
+                              .sort = work->words[4],
+                              .limit = work->limit,
+                              .others = work->others,
+                              .lenient = work->question != NULL};
+    if (!past || query_new(&spec, &past->query, &error) < 0) {
+        free(past);
+        return "out of memory";
+    }
+    past->clustering = c;
+    past->question = work->question;
+    past->ask = work->ask;
+    past->window = work->window;
+    past->viewer = work->viewer;
+    snprintf(past->node, sizeof(past->node), "%s", c->settings.name);
+    snprintf(past->path, sizeof(past->path), "%s/%s", daemon->state_path, HISTORY_FILE);
+    pthread_mutex_lock(&c->visits_lock);
+    LIST_INSERT_HEAD(&c->pasts, past, link);
+    pthread_mutex_unlock(&c->visits_lock);
+    if (!daemon->api || !daemon->api->chores ||
+        chores_add(daemon->api->chores, USER, on_thread, on_drop, past) < 0)
+        deliver(past, NULL, "busy: too many questions wait");
+    return NULL;
+}
+
+void clustering_past_forget(struct clustering *c, const struct clustering_ask *ask)
+{
+    struct clustering_past *past;
+    pthread_mutex_lock(&c->visits_lock);
+    LIST_FOREACH(past, &c->pasts, link)
+    {
+        if (past->ask == ask)
+            past->ask = NULL;
+    }
+    pthread_mutex_unlock(&c->visits_lock);
+}
+
+void clustering_past_stop(struct clustering *c)
+{
+    struct clustering_past *past;
+    pthread_mutex_lock(&c->visits_lock);
+    LIST_FOREACH(past, &c->pasts, link)
+    {
+        if (past->question)
+            cluster_refuse(c->cluster, past->question, "memoird exits");
+        past->question = NULL;
+        past->ask = NULL;
+    }
+    pthread_mutex_unlock(&c->visits_lock);
+}

@@ -1,0 +1,160 @@
+"""Nodes that are machines of their own: PID, mount, UTS and network namespaces, and three clustered NATS servers. Links are cut
+and healed, servers die, the asker's own among them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from cluster_support import NATS_SERVER, ClusterTest, Node
+from daemon_fixture import Process, crowded
+
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True).stdout
+
+
+def works():
+    """May we make namespaces with links between them?"""
+    if not shutil.which("ip"):
+        return False
+    name = f"memoir-try-{os.getpid()}"
+    try:
+        run("ip", "netns", "add", name)
+        run("ip", "netns", "del", name)
+        return True
+    except (subprocess.CalledProcessError, OSError):
+        return False
+
+
+class Host:
+    """A network namespace with one link to a bridge in the hub's."""
+
+    def __init__(self, hub, number):
+        self.hub, self.number = hub, number
+        self.name = f"{hub}-{number}"
+        self.address = f"10.77.0.{number}"
+        self.link = f"l{number}"
+        run("ip", "netns", "add", self.name)
+        run("ip", "-n", self.name, "link", "set", "lo", "up")
+        run("ip", "-n", hub, "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        run("ip", "-n", hub, "link", "set", self.link, "master", "br0", "up")
+        run("ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        run("ip", "-n", self.name, "link", "set", "eth0", "up")
+
+    def cut(self):
+        run("ip", "-n", self.hub, "link", "set", self.link, "down")
+
+    def heal(self):
+        run("ip", "-n", self.hub, "link", "set", self.link, "up")
+
+    def close(self):
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+
+
+@unittest.skipUnless(NATS_SERVER, "needs nats-server")
+class HostsTest(ClusterTest):
+    def setUp(self):
+        if os.geteuid() != 0 or not works():
+            self.skipTest("needs root, ip and network namespaces")
+        self.hub = f"mh{os.getpid()}"
+        run("ip", "netns", "add", self.hub)
+        self.addCleanup(lambda: subprocess.run(["ip", "netns", "del", self.hub], check=False))
+        run("ip", "-n", self.hub, "link", "add", "br0", "type", "bridge")
+        run("ip", "-n", self.hub, "link", "set", "br0", "up")
+        self.hosts = []
+        for number in (1, 2, 3):
+            host = Host(self.hub, number)
+            self.addCleanup(host.close)
+            self.hosts.append(host)
+
+    def server(self, host):
+        folder = tempfile.mkdtemp(prefix="memoir-nats-")
+        self.addCleanup(shutil.rmtree, folder, True)
+        routes = ", ".join(f'"nats://{h.address}:6222"' for h in self.hosts)
+        config = f"{folder}/nats.conf"
+        with open(config, "w", encoding="ascii") as file:
+            file.write(f'listen: "{host.address}:4222"\nserver_name: "s{host.number}"\nping_interval: "2s"\nping_max: 2\n'
+                       f'cluster {{ name: "c", listen: "{host.address}:6222", routes: [{routes}] }}\n')
+        process = Process(["ip", "netns", "exec", host.name, NATS_SERVER, "-c", config])
+        self.addCleanup(process.close)
+        process.err.wait("Server is ready")
+        return process
+
+    def host_node(self, host, urls):
+        """memoird as the first process of a machine called hN."""
+        inside = f"hostname h{host.number} && exec \"$@\""
+        node = Node(f"h{host.number}", urls,
+                    prefix=["ip", "netns", "exec", host.name, "unshare", "--pid", "--mount", "--uts", "--fork",
+                            "--kill-child", "--mount-proc", "sh", "-c", inside, "sh"], ready=False)
+        self.addCleanup(node.close)
+        return node
+
+    def three_hosts(self):
+        self.servers = [self.server(host) for host in self.hosts]
+        nodes = []
+        for host in self.hosts:  # the own server first
+            order = sorted(self.hosts, key=lambda h, own=host: h is not own)
+            nodes.append(self.host_node(host, ",".join(f"nats://{h.address}:4222" for h in order)))
+        for node in nodes:
+            node.process.err.wait("connected to the cluster")
+            self.wait_until(lambda n=node: list(n.states().values()).count("alive") == 3, f"{node.name} knows all")
+        return nodes
+
+    def answered(self, node):
+        answer = node.query(table="system", by="node", show="total", scope="cluster")
+        return {row["node"] for row in answer["result"]["rows"]}, answer["cluster"]
+
+    def test_each_host_counts_its_own_processes_once(self):
+        nodes = self.three_hosts()
+        answer = nodes[0].query(table="host", show="node,program", where="pid=1", scope="cluster")
+        self.assertEqual(sorted((row["node"], row["program"]) for row in answer["result"]["rows"]),
+                         [("h1", "memoird"), ("h2", "memoird"), ("h3", "memoird")])
+        # Figures of all are the sum of what each says of itself.
+        question = dict(table="host", show="count", where="program~memoird*")
+        own = [node.query(**question)["result"]["rows"][0]["count"] for node in nodes]
+        together = nodes[1].query(**question, scope="cluster")["result"]["rows"][0]["count"]
+        self.assertEqual(together, sum(own))
+
+    def test_partition_and_heal(self):
+        h1, h2, h3 = self.three_hosts()
+        self.hosts[2].cut()
+        cut = time.monotonic()
+        self.wait_until(lambda: h1.states()["h3"] == "unreachable", "h3 is unreachable")
+        self.assertLess(time.monotonic() - cut, crowded(5.5))  # heartbeats of before may still be on their way
+        # A node may have been connected to the server that was cut off: then it looks for another.
+        self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2"}, "h1 and h2 answer")
+        _, cluster = self.answered(h1)
+        self.assertEqual((cluster["expected"], cluster["answered"]), (3, 2))
+        self.assertEqual([m["node"] for m in cluster["missing"]], ["h3"])
+        # The other side: h3 goes on for itself, with both others missing.
+        self.wait_until(lambda: self.answered(h3)[0] == {"h3"}, "h3 is alone")
+        self.assertTrue(h3.query(table="system", show="total")["result"]["rows"])
+        self.hosts[2].heal()
+        self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2", "h3"}, "h3 is back")
+        self.wait_until(lambda: self.answered(h3)[0] == {"h1", "h2", "h3"}, "for h3, too")
+
+    def test_the_asker_s_server_dies(self):
+        h1, h2, _ = self.three_hosts()
+        self.servers[0].kill(signal.SIGKILL)
+        self.servers[0].wait()
+        start = time.monotonic()
+        self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2", "h3"}, "h1 found another server")
+        self.assertLess(time.monotonic() - start, crowded(5))
+        self.assertEqual(self.answered(h2)[0], {"h1", "h2", "h3"})
+
+    def test_slow_and_lossy_link(self):
+        if subprocess.run(["ip", "netns", "exec", self.hosts[2].name, "tc", "qdisc", "add", "dev", "eth0", "root", "netem",
+                           "delay", "30ms", "loss", "2%"], check=False, capture_output=True).returncode:
+            self.skipTest("no tc netem here")
+        h1, _, _ = self.three_hosts()
+        complete = sum(self.answered(h1)[1]["answered"] == 3 for _ in range(20))
+        self.assertGreaterEqual(complete, 15)  # a lost packet costs 200 ms, more than the stall cut-off
+
+
+if __name__ == "__main__":
+    unittest.main()

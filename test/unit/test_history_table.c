@@ -1,0 +1,280 @@
+/* The table `history`: the same figures as the reader has, and parts of several machines that add up whatever the order
+ * in which they come. */
+#include "history/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <memoir/memoir.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "check.h"
+#include "history/read.h"
+#include "history/recorder.h"
+#include "history/store.h"
+#include "query/query.h"
+
+enum { T0 = 1800000000 - 1800000000 % 7200, NODES = 3, SECONDS = 150, PROCESSES = 4 };
+
+static char dir[64];
+
+static void path_of(unsigned node, char path[static 128])
+{
+    snprintf(path, 128, "%s/%u.db", dir, node);
+}
+
+static uint64_t rss_of(unsigned node, unsigned p, uint64_t s)
+{
+    return (node + 1) * 1000000 + p * 10000 + s % 7 * 100;
+}
+
+/* Questions are about processes: the host's sum of resident sizes is one row on each machine, and one in the joined
+ * file. One second of the processes of some nodes: bit `n` of `nodes` is node n. Each node misses seconds of its own. */
+static void second(struct sample *sample, unsigned nodes, uint64_t s)
+{
+    sample_reset(sample, (T0 + s) * NS_PER_S);
+    for (unsigned node = 0; node < NODES; node++)
+        for (unsigned p = 0; nodes >> node & 1 && s % 11 != node && p < PROCESSES; p++) {
+            struct sample_process *process = sample_add_process(sample);
+            process->pid = (pid_t)(1000 * (node + 1) + p);
+            process->start_ticks = p + 1;
+            process->began_ns = T0 * NS_PER_S;
+            process->uid = 100 + p % 2;
+            process->has_rss = true;
+            process->rss_bytes = rss_of(node, p, s);
+            strcpy(process->program, p % 3 ? "train" : "serve");
+        }
+    sample_totals(sample);
+}
+
+static void record(const char *path, unsigned nodes)
+{
+    struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 10, &recorder), 0);
+    for (uint64_t s = 0; s < SECONDS; s++) {
+        second(&sample, nodes, s);
+        int r = recorder_add(recorder, &sample);
+        if (r == -EAGAIN && (r = recorder_flush(recorder, store, T0 + s)) == 0)
+            r = recorder_add(recorder, &sample);
+        assert_int_equal(r, 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + SECONDS), 0);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static int setup(void **state)
+{
+    char path[128];
+    strcpy(dir, "/dev/shm/memoir-table-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    for (unsigned node = 0; node < NODES; node++) {
+        path_of(node, path);
+        record(path, 1u << node);
+    }
+    path_of(NODES, path);
+    record(path, (1u << NODES) - 1);
+    return query_table_register(&history_table);
+}
+
+static int teardown(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
+}
+
+static struct query *question(const char *by, const char *where, const char *show, const char *sort)
+{
+    struct query *query = NULL;
+    struct query_error error = {0};
+    struct query_spec spec = {
+        .table = "history", .by = by, .where = where, .show = show, .sort = sort};
+    if (query_new(&spec, &query, &error) < 0)
+        fail_msg("%s", error.text);
+    return query;
+}
+
+static struct query_result *ask(const struct query *query, unsigned node, uint64_t step_s)
+{
+    char path[128];
+    path_of(node, path);
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + SECONDS, .step_s = step_s};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.read_step_s, step_s);
+    return result;
+}
+
+static char *text_of(struct query_result *result)
+{
+    struct buffer out = BUFFER_INIT(16 << 20);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_lines(result, &out), 0);
+    char *text = strdup(buffer_string(&out));
+    buffer_release(&out);
+    return text;
+}
+
+static const struct {
+    const char *by, *where, *show, *sort;
+} questions[] = {
+    {"user", "of=process", "count,end,max,min,points,peaks", "user"},
+    {"program,series", "of=process", "count,points", "program,series"},
+    {NULL, "of=process and series=rss", "pid,program,last,points", "pid"},
+    {NULL, "of=process and max>2MB", "pid,series,max,steps", "-max,pid"},
+    {"of", "of=process", "count,any(program),max(points)", "of"},
+};
+
+static void parts_of_three_machines_merge_to_the_joined_one(void **state)
+{
+    static const unsigned orders[][NODES] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+    for (size_t q = 0; q < sizeof(questions) / sizeof(*questions); q++)
+        for (uint64_t step_s = 1; step_s <= 60; step_s = step_s == 1 ? 10 : step_s * 6) {
+            struct query *query =
+                question(questions[q].by, questions[q].where, questions[q].show, questions[q].sort);
+            struct query_result *whole = ask(query, NODES, step_s);
+            char *expected = text_of(whole);
+            for (size_t o = 0; o < sizeof(orders) / sizeof(*orders); o++) {
+                struct query_result *into = NULL;
+                assert_int_equal(query_result_new(query, 0, &into), 0);
+                for (unsigned i = 0; i < NODES; i++) {
+                    struct buffer bytes = BUFFER_INIT(16 << 20);
+                    struct query_result *part = ask(query, orders[o][i], step_s);
+                    assert_int_equal(query_partial_write(part, &bytes), 0);
+                    assert_int_equal(query_partial_read(into, bytes.data, bytes.len), 0);
+                    query_result_free(part);
+                    buffer_release(&bytes);
+                }
+                char *got = text_of(into);
+                assert_string_equal(got, expected);
+                free(got);
+                query_result_free(into);
+            }
+            free(expected);
+            query_result_free(whole);
+            query_free(query);
+        }
+}
+
+static void rows_have_what_the_reader_has(void **state)
+{
+    char path[128];
+    path_of(1, path);
+    struct read_query reading = {
+        .since_s = T0, .until_s = T0 + SECONDS, .step_s = 10, .by = READ_BY_PROCESS};
+    struct read_result lines = {0};
+    assert_int_equal(read_history(path, &reading, &lines), 0);
+    struct query *query =
+        question(NULL, "of=process and series=rss", "pid,max,last,points,peaks,user", "pid");
+    struct query_result *result = ask(query, 1, 10);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), PROCESSES);
+    for (size_t i = 0; i < PROCESSES; i++) {
+        const struct read_line *line = NULL;
+        for (size_t k = 0; k < lines.n_lines; k++)
+            if ((uint64_t)lines.lines[k].pid == query_result_value(result, i, 0).number)
+                line = &lines.lines[k];
+        assert_non_null(line);
+        assert_int_equal(query_result_value(result, i, 1).number, line->max);
+        assert_int_equal(query_result_value(result, i, 2).number, line->last);
+        struct query_value points = query_result_value(result, i, 3),
+                           peaks = query_result_value(result, i, 4);
+        size_t n = 0;
+        for (size_t k = 0; k < lines.n_steps; k++) {
+            if (!line->points[k].present)
+                continue;
+            assert_int_equal(query_point(&points, n).time_ns,
+                             (lines.since_s + k * lines.step_s) * NS_PER_S);
+            assert_int_equal(query_point(&points, n).value, line->points[k].last);
+            assert_int_equal(query_point(&peaks, n++).value, line->points[k].max);
+        }
+        assert_int_equal(query_points(&points), n);
+    }
+    query_result_free(result);
+    query_free(query);
+    read_release(&lines);
+}
+
+/* What had ended before the end of the time is in no sum of what there was then. */
+static void what_ended_is_not_there_at_the_end(void **state)
+{
+    struct query *query = question(NULL, "of=process", "pid,last,end", "pid");
+    struct query_result *result = ask(query, 0, 1);
+    assert_int_equal(query_result_finish(result), 0);
+    for (size_t i = 0; i < query_result_rows(result); i++)
+        assert_int_equal(query_result_value(result, i, 2).number,
+                         query_result_value(result, i, 1).number);
+    query_result_free(result);
+    query_free(query);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/ended.db", dir);
+    struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 60, &recorder), 0);
+    for (uint64_t s = 0; s < 20; s++) { /* node 1 ends after ten seconds */
+        second(&sample, s < 10 ? 1u << 0 | 1u << 1 : 1u << 0, s == 11 ? 12 : s);
+        assert_int_equal(recorder_add(recorder, &sample), 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + 20), 0);
+    struct history_world history = {.path = path, .since_s = T0, .until_s = T0 + 60, .step_s = 1};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    query = question("of", "of=process", "count,end", NULL);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_value(result, 0, 1).number, 2 * PROCESSES);
+    uint64_t expected = 0;
+    for (unsigned p = 0; p < PROCESSES; p++)
+        expected += rss_of(0, p, 19);
+    assert_int_equal(query_result_value(result, 0, 2).number, expected);
+    query_result_free(result);
+    query_free(query);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static void a_world_without_history_has_no_rows(void **state)
+{
+    struct query *query = question(NULL, NULL, NULL, NULL);
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
+    struct history_world history = {
+        .path = "/dev/shm/memoir-no-such-file", .since_s = 1, .until_s = 2, .step_s = 1};
+    struct query_world world = {.history = &history, .sees_all = true};
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 0);
+    query_result_free(result);
+    query_free(query);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_three_machines_merge_to_the_joined_one),
+        cmocka_unit_test(rows_have_what_the_reader_has),
+        cmocka_unit_test(what_ended_is_not_there_at_the_end),
+        cmocka_unit_test(a_world_without_history_has_no_rows),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,125 @@
+/* One name means one thing in every table, and the page about the names is the vocabulary. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "check.h"
+#include "daemon/events_table.h"
+#include "history/table.h"
+#include "profile/tables.h"
+#include "query/query.h"
+#include "query/vocabulary.h"
+
+static void every_column_is_called_as_the_vocabulary_says(void **state)
+{
+    size_t tables = 0, bad = 0;
+    for (const struct query_table *const *t = query_tables(); *t; t++, tables++)
+        for (const struct query_column *c = (*t)->columns; c->name; c++) {
+            if (!query_word_fits(c))
+                print_error(
+                    "column '%s' of table '%s' (%s, '%s') is not in src/query/vocabulary.c, "
+                    "or is of another kind or unit there\n",
+                    c->name, (*t)->name, query_kind_name(c->kind), query_column_unit(c));
+            bad += !query_word_fits(c);
+            assert_true(*query_column_help(c));
+            assert_null(strpbrk(c->name, " -ABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+        }
+    assert_int_equal(bad, 0);
+    assert_true(tables >= 14);
+}
+
+static void words_are_sorted_and_used(void **state)
+{
+    size_t n;
+    const struct query_word *words = query_words(&n);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(i == 0 || strcmp(words[i - 1].name, words[i].name) < 0);
+        assert_ptr_equal(query_word_find(words[i].name), &words[i]);
+        bool used = false;
+        for (const struct query_table *const *t = query_tables(); *t && !used; t++)
+            for (const struct query_column *c = (*t)->columns; c->name && !used; c++)
+                used = strcmp(c->name, words[i].name) == 0;
+        if (!used)
+            print_error("no table has a column '%s'\n", words[i].name);
+        assert_true(used);
+    }
+    assert_null(query_word_find("nothing"));
+    assert_null(query_word_find(""));
+}
+
+static void another_kind_or_unit_is_another_word(void **state)
+{
+    struct query_column column = {.name = "rss", .kind = QUERY_BYTES};
+    assert_true(query_word_fits(&column));
+    assert_string_equal(query_column_help(&column), query_word_find("rss")->help);
+    column.kind = QUERY_NUMBER;
+    assert_false(query_word_fits(&column));
+    column = (struct query_column){.name = "growth", .kind = QUERY_RATE, .unit = "blocks/s"};
+    assert_false(query_word_fits(&column));
+    column.unit = NULL;
+    assert_true(query_word_fits(&column));
+    column = (struct query_column){.name = "device", .kind = QUERY_TEXT};
+    assert_true(query_word_fits(&column));
+    column.kind = QUERY_NUMBER;
+    assert_false(query_word_fits(&column));
+    column =
+        (struct query_column){.name = "rss", .kind = QUERY_TEXT}; /* the kind of no exception */
+    assert_false(query_word_fits(&column));
+    column = (struct query_column){.name = "rss_bytes", .kind = QUERY_BYTES};
+    assert_false(query_word_fits(&column));
+}
+
+/* GENERATE=1 writes the page. */
+static void page_in_doc_is_the_vocabulary(void **state)
+{
+    const char *root = getenv("MEMOIR_SOURCE_ROOT");
+    if (!root)
+        skip();
+    char path[512];
+    snprintf(path, sizeof(path), "%s/doc/vocabulary.md", root);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer page = BUFFER_INIT(1 << 20);
+    buffer_append_str(&page,
+                      "# Names\n\n"
+                      "What columns are called in every table, answer and document. Written from "
+                      "`src/query/vocabulary.c` (`GENERATE=1` with the unit test `vocabulary`). "
+                      "Durations are seconds, times ISO 8601 in UTC, rates a second, shares "
+                      "fractions from 0 to 1; `columns` of an answer has the units.\n\n"
+                      "| name | kind | unit | what it is |\n|---|---|---|---|\n");
+    size_t n;
+    const struct query_word *words = query_words(&n);
+    for (size_t i = 0; i < n; i++) {
+        struct query_column column = {.kind = words[i].kind, .unit = words[i].unit};
+        buffer_printf(&page, "| `%s` | %s%s%s | %s | %s |\n", words[i].name,
+                      query_kind_name(words[i].kind), words[i].also ? ", " : "",
+                      words[i].also ? query_kind_name(words[i].also_kind) : "",
+                      query_column_unit(&column), words[i].help);
+    }
+    if (getenv("GENERATE")) {
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(buffer_string(&page), file);
+        fclose(file);
+    }
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer there = BUFFER_INIT(1 << 20);
+    assert_int_equal(fs_read_file(path, &there), 0);
+    assert_string_equal(buffer_string(&there), buffer_string(&page));
+}
+
+int main(void)
+{
+    assert_int_equal(profile_tables_register(), 0);
+    assert_int_equal(query_table_register(&history_table), 0);
+    assert_int_equal(query_table_register(&events_table), 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_column_is_called_as_the_vocabulary_says),
+        cmocka_unit_test(words_are_sorted_and_used),
+        cmocka_unit_test(another_kind_or_unit_is_another_word),
+        cmocka_unit_test(page_in_doc_is_the_vocabulary),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,70 @@
+// Where the resident memory of one process goes: a bar whose parts add up to its RSS, and the largest parts by name.
+import type { JSX } from 'preact'
+import { useResource } from '../api/resource'
+import type { Explain } from '../api/schema'
+import { bytes, percent } from '../base/format'
+import { type Part, Stack } from '../kit/stack'
+
+const KINDS: { id: string; name: string; color: string; help: string }[] = [
+  { id: 'heap', name: 'heap', color: 'anon', help: 'blocks of malloc; in use where the process keeps a book, else in use or free' },
+  { id: 'slack', name: 'allocator slack', color: 'buffers', help: 'free memory that the allocator keeps, fragmentation, rounding, its records' },
+  { id: 'runtime', name: 'runtime', color: 'hugetlb', help: "memory that a language's runtime takes by itself: CPython, V8, JVM, Go, PHP" },
+  { id: 'anonymous', name: 'anonymous, named', color: 'percpu', help: 'mappings that the program named, and code made at run time' },
+  { id: 'stack', name: 'stacks', color: 'kernel_stacks', help: 'stacks of its threads' },
+  { id: 'file', name: 'files', color: 'cache', help: 'mapped files, with their data and bss' },
+  { id: 'shared', name: 'shared memory', color: 'shmem', help: 'tmpfs, memfd, System V, shared anonymous memory' },
+  { id: 'device', name: 'devices', color: 'page_tables', help: 'memory of drivers' },
+  { id: 'memoir', name: 'Memoir itself', color: 'slab_reclaimable', help: 'the cost of accounting: the book and the records of blocks' },
+  { id: 'rest', name: 'unexplained', color: 'unattributed', help: 'anonymous memory whose owner is not known' },
+]
+const NAMED_MAX = 6
+const NAMED_SHARE = 0.02
+
+/** The bar's parts: kinds that have any. */
+export function explainParts(kinds: Record<string, number>): Part[] {
+  return KINDS.filter((kind) => kinds[kind.id]).map((kind) => ({
+    id: kind.id,
+    name: kind.name,
+    help: kind.help,
+    value: kinds[kind.id] ?? 0,
+    color: `var(--part-${kind.color})`,
+    rest: kind.id === 'rest',
+  }))
+}
+
+interface Named {
+  name: string
+  bytes: number
+}
+
+/** The largest things that have a name of their own: call sites instead of malloc's parts where they are known. */
+export function explainNames(answer: Pick<Explain, 'parts' | 'sites' | 'rss_bytes'>): Named[] {
+  const sites = answer.sites?.map((site) => ({ name: site.site, bytes: site.bytes })) ?? null
+  const parts = answer.parts
+    .filter((part) => !part.folded && !(sites && part.kind === 'heap'))
+    .map((part) => ({ name: part.name, bytes: part.bytes }))
+  return [...(sites ?? []), ...parts]
+    .filter((named) => named.bytes >= answer.rss_bytes * NAMED_SHARE)
+    .sort((a, b) => b.bytes - a.bytes)
+    .slice(0, NAMED_MAX)
+}
+
+/** Nothing where it may not be seen: the page has its other figures. */
+export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
+  const { data } = useResource<Explain>(`/processes/${pid}/explain`, {}, { every: 5000 })
+  if (!data) return null
+  return (
+    <section class="card explain" aria-label="where its resident memory goes">
+      <Stack label="resident memory" parts={explainParts(data.kinds as Record<string, number>)} total={data.rss_bytes} />
+      <p class="muted small">
+        {explainNames(data).map((named) => (
+          <span key={named.name} class="explain-name" data-tip={`${percent((named.bytes / data.rss_bytes) * 100)} of RSS`}>
+            {named.name} <b>{bytes(named.bytes)}</b>{' · '}
+          </span>
+        ))}
+        sums to {bytes(data.rss_bytes)} RSS
+        {data.live_absent_bytes ? `; ${bytes(data.live_absent_bytes)} in use and not resident` : ''}
+      </p>
+    </section>
+  )
+}
