@@ -101,7 +101,7 @@ static const struct command_example examples[] = {
      "who used device memory yesterday"},
     {"memoir history --pid 4242 --since 5m --step 1s --csv",
      "every second of one process, for a plot"},
-    {"memoir history --where 'of=process and series=rss' --by user --show count,last,points --json",
+    {"memoir history --where 'of=process and series=rss' --by user --show count,end,points --json",
      "resident memory of each user over time, added up"},
     {"memoir history --at 12:30 --where 'of=process and series=rss' --sort -last --limit 10",
      "which processes were the largest at half past twelve"},

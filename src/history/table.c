@@ -25,6 +25,7 @@ struct series_row {
     const struct read_line *line;
     const struct query_point *last, *max; /* those that are known, of each kind */
     size_t n;
+    bool lasts; /* it has a value in the last step in which any series of its scope has one */
 };
 
 static const struct series_row *row_of(const struct query_row *row)
@@ -99,7 +100,8 @@ enum {
     NUMBER_CAPACITY,
     NUMBER_MIN,
     NUMBER_MAX,
-    NUMBER_LAST
+    NUMBER_LAST,
+    NUMBER_END
 };
 
 static void get_number(const struct query_world *world, const struct query_row *row,
@@ -132,6 +134,10 @@ static void get_number(const struct query_world *world, const struct query_row *
     case NUMBER_LAST:
         query_set_number(ret, line->last);
         break;
+    case NUMBER_END:
+        if (r->lasts)
+            query_set_number(ret, line->last);
+        break;
     }
 }
 
@@ -163,6 +169,7 @@ static const struct query_column columns[] = {
     {"measure", "unit of the values: bytes, blocks, or hundredths of a percent", QUERY_TEXT,
      .arg = TEXT_UNIT, .get = get_text},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_PID, .get = get_number},
     {"program", "name of the program", QUERY_TEXT, .arg = TEXT_PROGRAM, .get = get_text},
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
@@ -178,7 +185,10 @@ static const struct query_column columns[] = {
     {"min", "the least value at the end of a step", QUERY_BYTES, QUERY_MIN, .arg = NUMBER_MIN,
      .get = get_number},
     {"max", "the largest value", QUERY_BYTES, QUERY_MAX, .arg = NUMBER_MAX, .get = get_number},
-    {"last", "the latest value", QUERY_BYTES, .arg = NUMBER_LAST, .get = get_number},
+    {"last", "the latest value, however long ago", QUERY_BYTES, QUERY_SAME, .arg = NUMBER_LAST,
+     .get = get_number},
+    {"end", "the value at the end of the time; absent for what had ended by then", QUERY_BYTES,
+     .arg = NUMBER_END, .get = get_number},
     {"last_time", "when that was", QUERY_TIME, QUERY_MAX, .arg = TIME_LAST, .get = get_time},
     {"steps", "steps with a value", QUERY_NUMBER, QUERY_MAX, .arg = NUMBER_POINTS,
      .get = get_number},
@@ -212,11 +222,15 @@ static int scan_lines(struct query_scan *scan, const struct read_result *result,
     struct query_point *points = calloc(2 * result->n_steps + 1, sizeof(*points));
     if (!points)
         return -ENOMEM;
+    uint64_t latest_s = 0;
+    for (size_t i = 0; i < result->n_lines; i++)
+        latest_s = result->lines[i].last_s > latest_s ? result->lines[i].last_s : latest_s;
     for (size_t i = 0; i < result->n_lines; i++) {
         const struct read_line *line = &result->lines[i];
         struct series_row row = {.of = of, .blocks = blocks, .line = line, .last = points};
         row.max = points + result->n_steps;
         row.n = points_of(result, line, points, points + result->n_steps);
+        row.lasts = line->last_s / result->step_s == latest_s / result->step_s;
         int r = scan->each(scan, &(struct query_row){.custom = &row});
         if (r)
             return r;
@@ -297,7 +311,7 @@ const struct query_table history_table = {
     .needs = QUERY_NEEDS_HISTORY,
     .costly = true,
     .show = "of,pid,program,device_id,series,measure,min,max,last,steps",
-    .show_by = "count,max,last,points",
+    .show_by = "count,max,end,points",
     .sort = "+of,-max,+pid,+series",
     .scan = scan,
     .owner = owner,

@@ -132,7 +132,7 @@ static char *text_of(struct query_result *result)
 static const struct {
     const char *by, *where, *show, *sort;
 } questions[] = {
-    {"user", "of=process", "count,last,max,min,points,peaks", "user"},
+    {"user", "of=process", "count,end,max,min,points,peaks", "user"},
     {"program,series", "of=process", "count,points", "program,series"},
     {NULL, "of=process and series=rss", "pid,program,last,points", "pid"},
     {NULL, "of=process and max>2MB", "pid,series,max,steps", "-max,pid"},
@@ -209,6 +209,49 @@ static void rows_have_what_the_reader_has(void **state)
     read_release(&lines);
 }
 
+/* What had ended before the end of the time is in no sum of what there was then. */
+static void what_ended_is_not_there_at_the_end(void **state)
+{
+    struct query *query = question(NULL, "of=process", "pid,last,end", "pid");
+    struct query_result *result = ask(query, 0, 1);
+    assert_int_equal(query_result_finish(result), 0);
+    for (size_t i = 0; i < query_result_rows(result); i++)
+        assert_int_equal(query_result_value(result, i, 2).number,
+                         query_result_value(result, i, 1).number);
+    query_result_free(result);
+    query_free(query);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/ended.db", dir);
+    struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 60, &recorder), 0);
+    for (uint64_t s = 0; s < 20; s++) { /* node 1 ends after ten seconds */
+        second(&sample, s < 10 ? 1u << 0 | 1u << 1 : 1u << 0, s == 11 ? 12 : s);
+        assert_int_equal(recorder_add(recorder, &sample), 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + 20), 0);
+    struct history_world history = {.path = path, .since_s = T0, .until_s = T0 + 60, .step_s = 1};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    query = question("of", "of=process", "count,end", NULL);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_value(result, 0, 1).number, 2 * PROCESSES);
+    uint64_t expected = 0;
+    for (unsigned p = 0; p < PROCESSES; p++)
+        expected += rss_of(0, p, 19);
+    assert_int_equal(query_result_value(result, 0, 2).number, expected);
+    query_result_free(result);
+    query_free(query);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
 static void a_world_without_history_has_no_rows(void **state)
 {
     struct query *query = question(NULL, NULL, NULL, NULL);
@@ -230,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_three_machines_merge_to_the_joined_one),
         cmocka_unit_test(rows_have_what_the_reader_has),
+        cmocka_unit_test(what_ended_is_not_there_at_the_end),
         cmocka_unit_test(a_world_without_history_has_no_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
