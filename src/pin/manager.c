@@ -341,7 +341,8 @@ static struct extent *move(struct extent *e, size_t size)
     struct extent *to = take(size, 1, e->site);
     if (!to)
         return NULL;
-    uint64_t bytes = e->size < size ? e->size : size;
+    uint64_t bytes =
+        region_pages(e->size) < size ? region_pages(e->size) : size; /* all that was usable */
     bool moves = !to->registered_bytes && !e->foreign && to->space == e->space;
     if (pin_lock()) {
         bool was = e->account.pinned;
@@ -392,7 +393,7 @@ void *pin_reallocate(void *block, size_t size, const struct unwind_state *from)
     if (!result) {
         result = pin_next.malloc(size);
         if (result) {
-            memcpy(result, block, e->size < size ? e->size : size);
+            memcpy(result, block, region_pages(e->size) < size ? region_pages(e->size) : size);
             pin_book_gone(e);
             release(e);
         } else {

@@ -284,6 +284,7 @@ static void a_full_budget_evicts_what_is_worth_least_per_byte(void **unused)
         assert_true(++n < 100);
     assert_true(a.pinned && !b.pinned && c.pinned);
     assert_int_equal(b.reason, PIN_REASON_EVICTED);
+    assert_int_equal(b.since_ns, 0); /* it has to earn its place anew */
     assert_int_equal(policy.evictions, 1);
     assert_false(copy(&policy, &huge, 64 * MIB, PIN_TO_DEVICE, 1));
     assert_int_equal(huge.reason, PIN_REASON_BUDGET);
