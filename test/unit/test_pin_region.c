@@ -1,4 +1,5 @@
-/* Memory of the pinning library's own: extents are found, reused, split and merged; registered ones stay whole. */
+/* Memory of the pinning library's own: extents are found, reused, split and merged; registered ones
+ * stay whole. */
 #include "pin/region.h"
 
 #include <string.h>
