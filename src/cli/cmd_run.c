@@ -311,7 +311,12 @@ static void preload(const char *library)
     if (strncmp(before, library, n) == 0 && (!before[n] || strchr(": ", before[n])))
         return; /* one memoir run inside another */
     char *both;
-    if (asprintf(&both, "%s:%s", library, before) < 0)
+    /* libmemoir-cuda (memoir pin run) stays in front: it passes on what it does not serve, and must see dlsym() first. */
+    size_t head = strcspn(before, ": ");
+    bool pinning = memmem(before, head, "libmemoir-cuda.so", strlen("libmemoir-cuda.so")) != NULL;
+    int made = pinning ? asprintf(&both, "%.*s:%s%s", (int)head, before, library, before + head)
+                       : asprintf(&both, "%s:%s", library, before);
+    if (made < 0)
         return;
     setenv("LD_PRELOAD", both, 1);
     free(both);

@@ -216,7 +216,7 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
     buffer_printf(out, "memoir: %s: peak %s", what,
                   units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL));
     if (error * PEAK_ERROR_SHARE > t->peak_bytes)
-        buffer_printf(out, " (exact to %s)", units_format_bytes(live, error, UNITS_DECIMAL));
+        buffer_printf(out, " (or up to %s more)", units_format_bytes(live, error, UNITS_DECIMAL));
     buffer_printf(out, "; %s allocations, %s in all; ", units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {

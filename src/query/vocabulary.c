@@ -126,6 +126,7 @@ static const struct query_word words[] = {
     {"moves", QUERY_NUMBER, "transfers that it was part of"},
     {"name", QUERY_TEXT, "the last part of its path"},
     {"node", QUERY_TEXT, "name of the machine"},
+    {"nodes", QUERY_NUMBER, "nodes of the cluster that have it"},
     {"notes", QUERY_TEXT, "why the figures are not the whole truth, or where the process is"},
     {"of", QUERY_TEXT,
      "whose memory: process, device, host (as all processes report it) or system"},
