@@ -1,18 +1,24 @@
 /*
  * pin.h: host memory that is pinned when that pays.
  *
- * Link with -lmemoir-cuda, or run an unchanged program by `memoir pin run`. The library serves large allocations from memory of its own, watches how they are copied to and from CUDA devices, and registers (pins) those whose copies have cost as
- * much as registering them. doc/pinning.md describes the policy. CUDA itself is not needed to link, nor at run time: without it, this is an ordinary allocator.
+ * Link with -lmemoir-cuda, or run an unchanged program by `memoir pin run`. The library serves
+ * large allocations from memory of its own, watches how they are copied to and from CUDA devices,
+ * and registers (pins) those whose copies have cost as much as registering them. doc/pinning.md
+ * describes the policy. CUDA itself is not needed to link, nor at run time: without it, this is an
+ * ordinary allocator.
  *
  *     float *batch = memoir_pin_alloc(bytes);
  *     memoir_pin_hint(batch, MEMOIR_PIN_HOT);      // optional: pin it at its first copy
  *     cudaMemcpy(device, batch, bytes, cudaMemcpyHostToDevice);
  *     memoir_pin_free(batch);
  *
- * All functions may be called by any thread. None prints or ends the program. A copy of such memory means what it means for memory of malloc(), whether it is pinned or not: when cudaMemcpyAsync() returns, the source may be changed. Programs that wait for their copies themselves
- * set MEMOIR_PIN_ASYNC=1 and get asynchronous copies.
+ * All functions may be called by any thread. None prints or ends the program. A copy of such
+ * memory means what it means for memory of malloc(), whether it is pinned or not: when
+ * cudaMemcpyAsync() returns, the source may be changed. Programs that wait for their copies
+ * themselves set MEMOIR_PIN_ASYNC=1 and get asynchronous copies.
  *
- * In the environment: MEMOIR_PIN=auto|use|profile|shadow|off, MEMOIR_PIN_BUDGET=BYTES|unlimited, MEMOIR_PIN_THRESHOLD=BYTES, MEMOIR_PIN_HISTORY=FILE; MEMOIR_OFF=1 switches everything off.
+ * In the environment: MEMOIR_PIN=auto|use|profile|shadow|off, MEMOIR_PIN_BUDGET=BYTES|unlimited,
+ * MEMOIR_PIN_THRESHOLD=BYTES, MEMOIR_PIN_HISTORY=FILE; MEMOIR_OFF=1 switches everything off.
  */
 #ifndef MEMOIR_PIN_H
 #define MEMOIR_PIN_H
@@ -42,7 +48,8 @@ enum memoir_pin_hint {
     MEMOIR_PIN_HOT = 1, /* pin it at its first copy */
 };
 
-/* As malloc(), free() and realloc(). Requests below 64 KiB are served by malloc(). A block may also be given to free() where the library is linked or preloaded. */
+/* As malloc(), free() and realloc(). Requests below 64 KiB are served by malloc(). A block may also
+ * be given to free() where the library is linked or preloaded. */
 MEMOIR_API void *memoir_pin_alloc(size_t bytes);
 MEMOIR_API void memoir_pin_free(void *block);
 MEMOIR_API void *memoir_pin_realloc(void *block, size_t bytes);
@@ -83,13 +90,15 @@ struct memoir_pin_stats {
 /* 0, or -EINVAL for a bad size. */
 MEMOIR_API int memoir_pin_stats(struct memoir_pin_stats *ret_stats);
 
-/* Pin at most so many bytes, and never more than the machine and the cgroup allow. UINT64_MAX: no limit of its own. */
+/* Pin at most so many bytes, and never more than the machine and the cgroup allow. UINT64_MAX: no
+ * limit of its own. */
 MEMOIR_API void memoir_pin_budget(uint64_t bytes);
 
 /* Write the history now; NULL: to the file of MEMOIR_PIN_HISTORY. 0 or -errno. */
 MEMOIR_API int memoir_pin_save(const char *path);
 
-/* Measure the costs of this machine again and save them. Needs a current CUDA context, and takes about a tenth of a second. The path of the file in `ret_path`. 0 or -errno. */
+/* Measure the costs of this machine again and save them. Needs a current CUDA context, and takes
+ * about a tenth of a second. The path of the file in `ret_path`. 0 or -errno. */
 MEMOIR_API int memoir_pin_calibrate(char *ret_path, size_t path_size);
 
 #ifdef __cplusplus

@@ -587,7 +587,7 @@ static int run(const void *values, const struct operands *operands)
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
     .table = "exited",
-    .show = "node,pid,program,user,end,cause,peak_rss",
+    .show = "node,pid,program,user,ended,cause,peak_rss",
 };
 
 const struct command cmd_exited = {

@@ -14,6 +14,7 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/leaks_ask.h"
+#include "cli/leaks_outside.h"
 #include "cli/leaks_resident.h"
 #include "cli/leaks_watch.h"
 #include "cli/lost.h"
@@ -286,8 +287,11 @@ static int look(const struct leaks_values *v, const struct operands *operands,
         .wanted = wanted,
         .context = (void *)operands,
     };
-    int r = leaks_watch(&watch, &follow, ret_suspects);
     pid_t pid = operands->n == 1 ? (pid_t)atol(operands->words[0]) : 0;
+    struct leaks_outside *outside = leaks_outside_start(pid, v->needs_ns);
+    int r = leaks_watch(&watch, &follow, ret_suspects);
+    if (r != -ENOENT || pid == 0)
+        leaks_outside_tell(outside);
     if (r == -ENOENT && pid > 0) {
         r = leaks_resident(&watch, pid, ret_suspects);
         if (r == 0)
@@ -299,6 +303,7 @@ static int look(const struct leaks_values *v, const struct operands *operands,
                 absent_why((uint64_t)pid) == ABSENT_FORBIDDEN
                     ? "is another user's, whose books you are not permitted to read"
                     : "keeps no book");
+        leaks_outside_tell(outside);
         return r == -ESRCH ? -ENOENT : r;
     }
     if (r < 0)
@@ -451,8 +456,8 @@ static int run(const void *values, const struct operands *operands)
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
     .table = "leaks",
-    .show = "node,pid,program,space,level,rate,bytes,site",
-    .sort = "-rate",
+    .show = "node,pid,program,space,verdict,growth,bytes,site",
+    .sort = "-growth",
     .operand = "pid",
 };
 

@@ -1,4 +1,5 @@
-/* memoir pin: host memory that is pinned when that pays. This file has the command itself, and calibrate. */
+/* memoir pin: host memory that is pinned when that pays. This file has the command itself, and
+ * calibrate. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>

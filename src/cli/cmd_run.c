@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/elf_program.h"
 #include "base/fs.h"
 #include "base/sanitizer.h"
@@ -22,6 +23,7 @@
 #include "cli/run_python.h"
 #include "cli/run_summary.h"
 #include "cli/term.h"
+#include "explain/outside.h"
 #include "ledger/ledger.h"
 
 #define TRACKER   "libmemoir-track.so"
@@ -172,7 +174,8 @@ struct run {
     struct buffer scan; /* the same as JSON */
     struct run_books books;
     struct run_assertion assertions[OPTION_STRINGS_MAX];
-    bool scans; /* at the end: asked for, or by an assertion */
+    struct outside growth; /* of its RSS; pid 0: not watched */
+    bool scans;            /* at the end: asked for, or by an assertion */
 };
 
 /* ---- what it takes ---- */
@@ -308,7 +311,12 @@ static void preload(const char *library)
     if (strncmp(before, library, n) == 0 && (!before[n] || strchr(": ", before[n])))
         return; /* one memoir run inside another */
     char *both;
-    if (asprintf(&both, "%s:%s", library, before) < 0)
+    /* libmemoir-cuda (memoir pin run) stays in front: it passes on what it does not serve, and must see dlsym() first. */
+    size_t head = strcspn(before, ": ");
+    bool pinning = memmem(before, head, "libmemoir-cuda.so", strlen("libmemoir-cuda.so")) != NULL;
+    int made = pinning ? asprintf(&both, "%.*s:%s%s", (int)head, before, library, before + head)
+                       : asprintf(&both, "%s:%s", library, before);
+    if (made < 0)
         return;
     setenv("LD_PRELOAD", both, 1);
     free(both);
@@ -371,6 +379,16 @@ static void look(void *context, pid_t pid)
 {
     struct run *run = context;
     run_books_look(&run->books, pid);
+}
+
+/* Its RSS is watched for the summary: what it is made of near its peak, and whether it grows outside malloc. */
+static void tick(void *context, pid_t pid)
+{
+    struct run *run = context;
+    uint64_t now_ns = clock_monotonic_ns();
+    if (!run->growth.pid)
+        outside_init(&run->growth, pid, now_ns);
+    (void)outside_look(&run->growth, now_ns);
 }
 
 /* It is about to end; its memory is still there. */
@@ -482,7 +500,8 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .why_not = run->why_not,
                                   .end = &end,
                                   .ledger = ledger,
-                                  .scan = &run->scan};
+                                  .scan = &run->scan,
+                                  .growth = &run->growth};
     tell(run, &summary, text);
     bool asserted = assertions_check(run, &summary);
     run_books_remove(&run->books);
@@ -525,7 +544,12 @@ static int run_run(const void *values, const struct operands *operands)
         child.leaving = run.scans ? leaving : NULL;
     }
     buffer_init(&run.scan, SUMMARY_MAX);
+    if (text || v->json) {
+        child.tick = tick;
+        child.tick_ms = (int)(OUTSIDE_INTERVAL_NS / NS_PER_MS);
+    }
     r = supervise(&run, &child, text);
+    outside_release(&run.growth);
     buffer_release(&run.scan);
     run_books_release(&run.books);
     return r;

@@ -143,9 +143,9 @@ static bool flag_of(const struct command *command, const void *values, const cha
 static int others_refuse(const struct command *command, const void *values,
                          const struct elsewhere *view)
 {
-    static const char *const allowed[] = {"help",   "json",    "csv",  "no-header", "color",
-                                          "limit",  "where",   "by",   "show",      "sort",
-                                          "socket", "cluster", "node", "node-token"};
+    static const char *const allowed[] = {"help",   "json",    "csv",  "no-header",  "color",
+                                          "limit",  "where",   "by",   "show",       "sort",
+                                          "socket", "cluster", "node", "node-token", "once"};
     static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
                                    [OPTION_STRING] = sizeof(char *),
                                    [OPTION_NUMBER] = sizeof(uint64_t),

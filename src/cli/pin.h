@@ -50,11 +50,13 @@ extern const char *const pin_mode_words[];
 
 extern const struct command cmd_pin_run, cmd_pin_explain, cmd_pin_advise, cmd_pin_calibrate;
 
-/* The state of the process that `word` names, or a history where `histories`. COMMAND_OK, or an exit code after a message. For free(). */
+/* The state of the process that `word` names, or a history where `histories`. COMMAND_OK, or an
+ * exit code after a message. For free(). */
 int pin_source_open(const struct command *command, const struct pin_values *values,
                     const struct operands *operands, bool histories, struct pin_state **ret_state);
 
-/* Path of libmemoir-cuda.so: in the build tree, in an installed one, on the system. False: there is none. */
+/* Path of libmemoir-cuda.so: in the build tree, in an installed one, on the system. False: there is
+ * none. */
 bool pin_library_find(char *ret_path, size_t size);
 
 /* Print the table as the options say; `before` is printed above it on screen (NULL is fine). */

@@ -187,8 +187,13 @@ static void follow(const struct run_child *child, int signals, struct run_end *e
     while (!reap(child, end)) {
         struct pollfd polled[] = {{.fd = signals, .events = POLLIN},
                                   {.fd = child->fd, .events = POLLIN}};
-        if (poll(polled, 2, -1) < 0 && errno != EINTR)
+        int ready = poll(polled, 2, child->tick_ms > 0 ? child->tick_ms : -1);
+        if (ready < 0 && errno != EINTR)
             return;
+        if (ready == 0) {
+            child->tick(child->context, end->pid);
+            continue;
+        }
         struct signalfd_siginfo info;
         while (read(signals, &info, sizeof(info)) == sizeof(info))
             hand_on(&info, end->pid);

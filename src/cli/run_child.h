@@ -24,6 +24,9 @@ struct run_child {
     /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could
      * not be traced, and not of a first thread that ends before the others. */
     void (*leaving)(void *context, pid_t pid);
+    /* Called every tick_ms while it runs (0: never). */
+    void (*tick)(void *context, pid_t pid);
+    int tick_ms;
     int fd;
     void *context;
 };

@@ -14,9 +14,11 @@
 #include "base/json_read.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/explain_print.h"
 #include "cli/run_assert.h"
 #include "cli/run_child.h"
 #include "cli/term.h"
+#include "explain/outside.h"
 #include "ledger/ledger.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
@@ -214,7 +216,7 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
     buffer_printf(out, "memoir: %s: peak %s", what,
                   units_format_bytes(peak, t->peak_bytes, UNITS_DECIMAL));
     if (error * PEAK_ERROR_SHARE > t->peak_bytes)
-        buffer_printf(out, " (exact to %s)", units_format_bytes(live, error, UNITS_DECIMAL));
+        buffer_printf(out, " (or up to %s more)", units_format_bytes(live, error, UNITS_DECIMAL));
     buffer_printf(out, "; %s allocations, %s in all; ", units_format_count(calls, t->alloc_blocks),
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {
@@ -225,6 +227,30 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
                   units_format_bytes(live, t->live_bytes, UNITS_DECIMAL),
                   units_format_count(blocks, t->live_blocks), t->live_blocks == 1 ? "" : "s");
     site_lines(p, account->space, term, out);
+}
+
+/* What was resident near the peak, and what grows outside malloc. */
+static void resident_lines(const struct run_summary *s, const struct term *term, struct buffer *out)
+{
+    const struct explain *e = s->growth->last;
+    struct outside_verdict verdict;
+    char rss[UNITS_TEXT_MAX], when[UNITS_TEXT_MAX];
+    if (!e)
+        return;
+    buffer_printf(out, "memoir: of %s resident after %s: ",
+                  units_format_bytes(rss, e->rss_bytes, UNITS_DECIMAL),
+                  units_format_duration(when, s->growth->last_ns));
+    explain_print_line(e, term, out);
+    buffer_append_char(out, '\n');
+    outside_judge(s->growth, &verdict);
+    if (!verdict.grows)
+        return;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer line = BUFFER_INIT(4096);
+    outside_tell(&verdict, &line);
+    buffer_append_str(out, "memoir: ");
+    term_append(term, out, buffer_string(&line), 0);
+    buffer_append_char(out, '\n');
 }
 
 void run_summary_text(const struct run_summary *s, const struct term *term, struct buffer *out)
@@ -245,6 +271,7 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
         buffer_append_str(out, "memoir: " NO_FIGURES "; else see memoir doctor\n");
     if (p.chain && p.chain->totals.alloc_blocks > 0)
         account_lines(&p, "in user chains", p.chain, term, out);
+    resident_lines(s, term, out);
     picture_release(&p);
 }
 
@@ -436,6 +463,31 @@ static void json_end(struct json *j, const struct run_end *end)
     json_field_u64(j, "peak_rss_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
 }
 
+static void json_resident(struct json *j, const struct outside *growth)
+{
+    struct outside_verdict verdict;
+    outside_judge(growth, &verdict);
+    json_key(j, "explain");
+    if (!growth->last) {
+        json_null(j);
+    } else {
+        json_object_begin(j);
+        json_field_u64(j, "after_ns", growth->last_ns);
+        explain_json(growth->last, j);
+        json_object_end(j);
+    }
+    json_key(j, "outside_growth");
+    if (!verdict.grows) {
+        json_null(j);
+        return;
+    }
+    json_object_begin(j);
+    json_field_u64(j, "rss_bytes_per_minute", detect_per_minute(verdict.rss_per_s));
+    json_field_u64(j, "heap_bytes_per_minute", detect_per_minute(verdict.heap_per_s));
+    json_field_string(j, "name", verdict.name);
+    json_object_end(j);
+}
+
 int run_summary_json(const struct run_summary *s, struct buffer *out)
 {
     struct picture p;
@@ -460,6 +512,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
         json_raw(&j, s->scan->data, s->scan->len);
     else
         json_null(&j);
+    json_resident(&j, s->growth);
     json_field_u64(&j, "sites_left_out", p.n_sites > SITES_TOLD ? p.n_sites - SITES_TOLD : 0);
     json_object_end(&j);
     picture_release(&p);

@@ -5,6 +5,7 @@
 #define MEMOIR_CLI_RUN_SUMMARY_H
 
 struct buffer;
+struct outside;
 struct ledger;
 struct run_end;
 struct run_facts;
@@ -14,8 +15,9 @@ struct run_summary {
     const char *program; /* as it was called */
     const char *why_not; /* why it was not tracked; NULL: it was */
     const struct run_end *end;
-    const struct ledger *ledger; /* its books; NULL where there are none */
-    const struct buffer *scan;   /* a document of its own about lost blocks; NULL, or empty: none */
+    const struct ledger *ledger;  /* its books; NULL where there are none */
+    const struct outside *growth; /* of its RSS; may be empty */
+    const struct buffer *scan; /* a document of its own about lost blocks; NULL, or empty: none */
 };
 
 /* For people, each line after "memoir: ". */

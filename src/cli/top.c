@@ -428,6 +428,7 @@ int top_run(const struct top_options *options)
     top_source_release(&t.source);
     top_sites_free(t.sites);
     free(history.points);
+    free(t.explained);
     buffer_release(&t.text);
     free(t.folded);
     free(t.items);

@@ -91,8 +91,9 @@ struct top {
     struct site_names *symbols;
     struct top_sites *sites; /* of the process page, as is */
     struct top_history *history;
-    char note[TOP_NOTE_MAX]; /* one line for the user, until the next key */
-    struct buffer text;      /* of a page, one line each */
+    struct top_explained *explained; /* of the process page; for free() */
+    char note[TOP_NOTE_MAX];         /* one line for the user, until the next key */
+    struct buffer text;              /* of a page, one line each */
 };
 
 /* Lines above the list: machine and devices. How many there are depends on the height of the screen. */
@@ -107,6 +108,10 @@ void top_memory_legend(const struct term *term, const struct host_system *system
 /* Fill top.text; 0 or -errno. Menus also fill `items`. */
 int top_page_process(struct top *t);
 int top_page_machine(struct top *t);
+
+/* top_explain.c: a bar of what is resident, by owner. True where most of it is not malloc's. */
+bool top_explain_append(struct top *t, pid_t pid);
+
 int top_page_help(struct top *t);
 int top_menu_sort(struct top *t);
 int top_menu_columns(struct top *t);

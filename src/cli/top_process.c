@@ -254,13 +254,16 @@ static const char *advice(enum host_tracked tracked)
     return "It is another user's, or was not looked at yet: only root may see how it was started.";
 }
 
-static int books_append(struct top *t, const struct top_row *row)
+static int books_append(struct top *t, const struct top_row *row, bool outside)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer title = BUFFER_INIT(256);
     buffer_printf(&title, "Tracked: %s", host_tracked_name(row->tracked));
     section(t, buffer_string(&title));
     term_wrap(&t->text, advice(row->tracked), 2, t->term.width < 100 ? t->term.width : 100);
+    if (outside && row->tracked == HOST_TRACKED_YES)
+        term_wrap(&t->text, "Most of its resident memory is not heap, and so is not accounted.", 2,
+                  t->term.width < 100 ? t->term.width : 100);
     if (!row->books)
         return 0;
     buffer_printf(&t->text, "  More: memoir sites %d, memoir leaks %d, memoir flame %d\n",
@@ -298,7 +301,8 @@ int top_page_process(struct top *t)
     }
     identity_append(t, row);
     figures_append(t, row);
+    bool outside = top_explain_append(t, row->pid);
     top_chart_recent(t, row);
     top_chart_history(t, row);
-    return books_append(t, row);
+    return books_append(t, row, outside);
 }

@@ -1,4 +1,5 @@
-/* trace.h: what the subcommands of `memoir trace` have in common: their options, where histories come from, how they print. */
+/* trace.h: what the subcommands of `memoir trace` have in common: their options, where histories
+ * come from, how they print. */
 #ifndef MEMOIR_CLI_TRACE_H
 #define MEMOIR_CLI_TRACE_H
 
@@ -95,8 +96,8 @@ struct trace_source {
     char who[TRACE_WHO_MAX]; /* "python3 (PID 123)"; print it by term_append() */
 };
 
-/* The history that `word` names: a PID, or the file of a dump. COMMAND_OK, or an exit code after a message on stderr. Starts the
- * symbolizer's worker. Release it in any case. */
+/* The history that `word` names: a PID, or the file of a dump. COMMAND_OK, or an exit code after
+ * a message on stderr. Starts the symbolizer's worker. Release it in any case. */
 int trace_source_open(struct trace_source *source, const struct command *command,
                       const struct trace_values *values, const char *word);
 /* The only operand, or a message that it is missing. */
@@ -108,17 +109,18 @@ int trace_source_take(struct trace_source *source, const struct command *command
                       bool loaded);
 void trace_source_release(struct trace_source *source);
 
-/* The binary dump of a traced process: from the observer of memoird or one that `trace run` or `attach` started, or from memoird
- * itself, which gives users the traces of their own processes. 0; -ESRCH: it is not traced; -EACCES: not for this user; other
- * -errno. `ret_why` has a text for people
- * where the observer gave one, else "". */
+/* The binary dump of a traced process: from the observer of memoird or one that `trace run` or
+ * `attach` started, or from memoird itself, which gives users the traces of their own processes.
+ * 0; -ESRCH: it is not traced; -EACCES: not for this user; other -errno. `ret_why` has a text
+ * for people where the observer gave one, else "". */
 struct buffer;
 int trace_source_fetch(const struct trace_values *values, pid_t pid, struct buffer *out,
                        struct buffer *list, char *ret_why, size_t why_size);
 
 /* ---- printing (trace_print.c) ---- */
 
-/* Text columns that have no room beside figures on most screens: below TRACE_WIDE columns they follow on lines of their own. */
+/* Text columns that have no room beside figures on most screens: below TRACE_WIDE columns they
+ * follow on lines of their own. */
 enum { TRACE_WIDE = 180 };
 struct trace_detail {
     size_t column;
@@ -128,8 +130,9 @@ int trace_print_details(const struct table *table, const struct table_layout *la
                         const struct trace_detail *details, const struct term *term,
                         struct buffer *out);
 
-/* Print a table as the options say. JSON is an object with "schema", "time", "process" and `rows`. `extra` (NULL is fine) adds fields to
- * the object, `row_extra` to each row's. `empty` is said on stderr where there are no rows. */
+/* Print a table as the options say. JSON is an object with "schema", "time", "process" and
+ * `rows`. `extra` (NULL is fine) adds fields to the object, `row_extra` to each row's. `empty`
+ * is said on stderr where there are no rows. */
 struct trace_print {
     const char *schema, *rows, *empty;
     bool copies;                        /* rows tell whether copies were of pinned memory */
@@ -150,7 +153,8 @@ void trace_print_process(const struct trace_source *source, struct json *json);
 
 /* "device", "pinned", "managed" ...: how people call a space. */
 const char *trace_space_name(unsigned space);
-/* The space that a word of --space names; 0 where it is NULL. COMMAND_OK or COMMAND_USAGE after a message. */
+/* The space that a word of --space names; 0 where it is NULL. COMMAND_OK or COMMAND_USAGE after
+ * a message. */
 int trace_space_parse(const struct command *command, const char *word, uint8_t *ret_space);
 
 /* "12.5 MB" in text of UNITS_TEXT_MAX bytes. */

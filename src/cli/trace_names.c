@@ -129,7 +129,8 @@ static int by_code(const void *a, const void *b)
     return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Look up the frames of one module together, which is several times faster than one by one. Returns how many these were. */
+/* Look up the frames of one module together, which is several times faster than one by one.
+ * Returns how many these were. */
 static size_t module_fetch(struct trace_names *names, const struct trace_frame **frames, size_t n)
 {
     uint64_t offsets[FETCH_MAX];

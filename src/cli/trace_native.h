@@ -1,4 +1,5 @@
-/* trace_native.h: the trace of a process from memoird, by its native protocol (doc/native-protocol.md, "Trace").
+/* trace_native.h: the trace of a process from memoird, by its native protocol
+ * (doc/native-protocol.md, "Trace").
  *
  * Only root may ask an observer. memoird gives users the traces of their own processes. */
 #ifndef MEMOIR_CLI_TRACE_NATIVE_H
@@ -9,8 +10,9 @@
 
 struct buffer;
 
-/* Append the binary dump to `out`. `path` as in ask_connect(). 0; -ESRCH: there is no memoird, or it does not trace the process;
- * -EACCES: the process is another user's; -EREMOTEIO with its reason in `ret_why`; other -errno. */
+/* Append the binary dump to `out`. `path` as in ask_connect(). 0; -ESRCH: there is no memoird,
+ * or it does not trace the process; -EACCES: the process is another user's; -EREMOTEIO with its
+ * reason in `ret_why`; other -errno. */
 int trace_native_fetch(const char *path, pid_t pid, struct buffer *out, char *ret_why,
                        size_t why_size);
 

@@ -33,6 +33,8 @@ int gather_new(const struct gather_options *options, struct gather **ret_gather)
         query_free(options->query);
         return r;
     }
+    if (options->query)
+        query_sum_nodes(options->query);
     g->nonce = options->nonce;
     g->query = options->query;
     g->begin_ns = options->now_ns;

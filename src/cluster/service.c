@@ -105,8 +105,8 @@ bool service_disconnected(const void *bytes, size_t len, char ret_id[static SUBJ
                 json_read_skip(&read);
                 continue;
             }
-            json_read_string(&read, &text);
-            found = json_text_copy(&text, user, sizeof(user)) >= 0 && subject_id_valid(user);
+            found = json_read_string(&read, &text) &&
+                    json_text_copy(&text, user, sizeof(user)) >= 0 && subject_id_valid(user);
         }
     }
     if (json_read_finish(&read) < 0 || !found)

@@ -1,4 +1,5 @@
-/* Why memory of a process is pinned or not, over HTTP: from the file that libmemoir-cuda keeps beside the book. */
+/* Why memory of a process is pinned or not, over HTTP: from the file that libmemoir-cuda keeps
+ * beside the book. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -154,7 +155,8 @@ static void run(struct job *job)
         answer(job, state);
 }
 
-/* Beside the book of the library, in a directory that was checked when the book was added. -errno. */
+/* Beside the book of the library, in a directory that was checked when the book was added.
+ * -errno. */
 static int state_open(const struct ledger_process *p)
 {
     for (size_t i = 0; i < p->n_books; i++) {

@@ -88,7 +88,7 @@ static const struct query_column columns[] = {
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
     {"bytes", "that it held, or had at most", QUERY_BYTES, .arg = NUMBER_BYTES, .get = get_number},
-    {"text", "what happened, for people", QUERY_TEXT, .arg = TEXT_TEXT, .get = get_text},
+    {"message", "what happened, for people", QUERY_TEXT, .arg = TEXT_TEXT, .get = get_text},
     {0},
 };
 
@@ -129,7 +129,7 @@ const struct query_table events_table = {
     .help = "one row for each event: processes that came, went or were killed, leaks, devices",
     .columns = columns,
     .needs = QUERY_NEEDS_EVENTS,
-    .show = "seq,time,kind,pid,program,bytes,text",
+    .show = "seq,time,kind,pid,program,bytes,message",
     .show_by = "count,time",
     .sort = "+seq",
     .scan = scan,

@@ -1,4 +1,5 @@
-/* trace_names.h: call sites of a loaded trace as people know them: trace/own_line.h has the rule. */
+/* trace_names.h: call sites of a loaded trace as people know them: trace/own_line.h has the
+ * rule. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,10 +22,12 @@ struct trace_names {
     void *context;
 };
 
-/* "train.py:41 in load", "cache.c:80 load", "libfoo.so+0x12ab", "unknown". Looks names up: may take long. Returns `text`. */
+/* "train.py:41 in load", "cache.c:80 load", "libfoo.so+0x12ab", "unknown". Looks names up: may
+ * take long. Returns `text`. */
 enum { TRACE_NAMES_TEXT_MAX = 512 };
 const char *trace_names_label(const struct trace_names *names, uint32_t site,
                               char text[static TRACE_NAMES_TEXT_MAX]);
 
-/* An object: site, text, function, file, line, module, and the whole stack, a text for each frame, innermost first. */
+/* An object: site, text, function, file, line, module, and the whole stack, a text for each
+ * frame, innermost first. */
 void trace_names_json(const struct trace_names *names, uint32_t site, struct json *json);

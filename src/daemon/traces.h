@@ -1,11 +1,13 @@
 /* traces.h: what the observer knows of traced processes, for the API and for native clients.
  *
- * A dump costs the observer a fork and us its loading, so one is kept per process for TRACES_FRESH_MS: many viewers cost one.
- * The observer may be gone or hang. All questions to it are therefore asked by one thread of their own, each within
- * TRACES_WAIT_MS, and nothing else of memoird waits for it.
+ * A dump costs the observer a fork and us its loading, so one is kept per process for
+ * TRACES_FRESH_MS: many viewers cost one. The observer may be gone or hang. All questions to it
+ * are therefore asked by one thread of their own, each within TRACES_WAIT_MS, and nothing else
+ * of memoird waits for it.
  *
- * Rights: the trace of a process is for its user and for viewers who see all. asking_may_see() is the rule; it is applied to the
- * user that the dump itself names, since a PID may have been given to another process meanwhile. */
+ * Rights: the trace of a process is for its user and for viewers who see all. asking_may_see()
+ * is the rule; it is applied to the user that the dump itself names, since a PID may have been
+ * given to another process meanwhile. */
 #pragma once
 
 #include <stdbool.h>
@@ -37,7 +39,8 @@ enum {
 
 int traces_new(struct daemon *daemon, struct traces **ret_traces);
 
-/* Ends the thread: a question at hand is given up, chores that wait are dropped. Again is fine, NULL too. */
+/* Ends the thread: a question at hand is given up, chores that wait are dropped. Again is fine,
+ * NULL too. */
 void traces_stop(struct traces *traces);
 void traces_free(struct traces *traces); /* NULL is fine */
 
@@ -57,12 +60,10 @@ struct traces_dump {
     struct trace_identity identity;
 };
 
-/* The dump of a process, at most TRACES_FRESH_MS old. It stays the traces' and is good until the chore ends. Errors:
- *   -ENOTCONN   there is no observer; or it ended meanwhile
- *   -ETIMEDOUT  it does not answer
- *   -ESRCH      it does not trace the process
- *   -E2BIG      the dump is larger than the limits above
- *   -EBADMSG, -ENOMEM */
+/* The dump of a process, at most TRACES_FRESH_MS old. It stays the traces' and is good until the
+ * chore ends. Errors: -ENOTCONN   there is no observer; or it ended meanwhile -ETIMEDOUT  it
+ * does not answer -ESRCH      it does not trace the process -E2BIG      the dump is larger than
+ * the limits above -EBADMSG, -ENOMEM */
 int traces_dump(struct traces *traces, const char *socket, pid_t pid,
                 const struct traces_dump **ret_dump);
 
@@ -76,7 +77,8 @@ struct traces_row {
     uint32_t uid;
     char program[TRACE_NAME_MAX];
     uint64_t calls, live_blocks;
-    /* What the driver counts beyond blocks, all devices together; absent where the observer does not know. */
+    /* What the driver counts beyond blocks, all devices together; absent where the observer does
+     * not know. */
     bool has_context, has_before, estimate;
     uint64_t context_bytes, before_bytes;
     struct {
@@ -101,7 +103,8 @@ void traces_row_json(const struct traces_row *row, struct json *json);
 
 extern const char *const traces_directions[TRACE_DIRECTIONS];
 
-/* Reads debug information with the rights of user `uid`, whose process is traced; NULL: it cannot be had. */
+/* Reads debug information with the rights of user `uid`, whose process is traced; NULL: it
+ * cannot be had. */
 struct symbolizer *traces_symbols(struct traces *traces, uint32_t uid);
 
 /* What such an error means, for people. */

@@ -169,6 +169,7 @@ static const struct query_column columns[] = {
     {"measure", "unit of the values: bytes, blocks, or hundredths of a percent", QUERY_TEXT,
      .arg = TEXT_UNIT, .get = get_text},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_PID, .get = get_number},
     {"program", "name of the program", QUERY_TEXT, .arg = TEXT_PROGRAM, .get = get_text},
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},

@@ -1,5 +1,7 @@
-/* Attaching probes to library files: one session link for all entries and returns, or one uprobe_multi link for all entries and
- * one for all returns, where the kernel has no sessions. A link for each function would take 20 seconds to detach. libbpf of Debian 12 does not know these links, so the system call is made here. */
+/* Attaching probes to library files: one session link for all entries and returns, or one
+ * uprobe_multi link for all entries and one for all returns, where the kernel has no sessions. A
+ * link for each function would take 20 seconds to detach. libbpf of Debian 12 does not know
+ * these links, so the system call is made here. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -210,7 +212,8 @@ size_t kernel_attached_evict(struct kernel *k)
     return n;
 }
 
-/* Returns first: a call between the two is then told as one whose entry was not seen, and not kept open for ever. */
+/* Returns first: a call between the two is then told as one whose entry was not seen, and not
+ * kept open for ever. */
 static int both_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
 {
     a->leave = link_make(k->leave, fd, s, true, ATTACH_UPROBE_MULTI);

@@ -1,4 +1,5 @@
-/* block.bpf.h: the table of live blocks, and what allocations and frees do to it. Included by probe.bpf.c alone. */
+/* block.bpf.h: the table of live blocks, and what allocations and frees do to it. Included by
+ * probe.bpf.c alone. */
 #pragma once
 
 /* An event about a block. */
@@ -30,7 +31,8 @@ static void key_set(const struct at *at, uint8_t class, uint64_t address, struct
     key->address = address;
 }
 
-/* Mappings and memory of other processes are in the table, but in no total. Registered bytes have a total of their own. */
+/* Mappings and memory of other processes are in the table, but in no total. Registered bytes
+ * have a total of their own. */
 static void count(const struct at *at, const struct wire_block *block, uint8_t class, bool alloc,
                   int64_t sign)
 {
@@ -218,8 +220,8 @@ static __noinline void free_undo(const struct at *at, struct call *call,
     block_tell(at, TRACE_RESTORE, call, call->address, &call->removed, class, 0);
 }
 
-/* CUDA_ARRAY_DESCRIPTOR: width, height, format, channels. CUDA_ARRAY3D_DESCRIPTOR has a depth before the format. A height
- * or depth of 0 means that the array has fewer dimensions. */
+/* CUDA_ARRAY_DESCRIPTOR: width, height, format, channels. CUDA_ARRAY3D_DESCRIPTOR has a depth
+ * before the format. A height or depth of 0 means that the array has fewer dimensions. */
 static uint64_t array_bytes(const struct at *at, uint64_t descriptor, bool three, uint64_t levels)
 {
     uint64_t shape[3] = {0, 0, 0};

@@ -1,5 +1,5 @@
-/* context.bpf.h: contexts of the driver. Each has counters of its own, so that its end is one step. Included by probe.bpf.c
- * alone. */
+/* context.bpf.h: contexts of the driver. Each has counters of its own, so that its end is one
+ * step. Included by probe.bpf.c alone. */
 #pragma once
 
 static uint64_t context_of(const struct at *at)
@@ -83,8 +83,8 @@ static __noinline void reset_tell(const struct at *at, const struct call *call, 
     event_send(at, e);
 }
 
-/* All memory of the context is gone, in one step. Its blocks stay in the table until the observer removes them; they are
- * of an earlier generation and count no more. */
+/* All memory of the context is gone, in one step. Its blocks stay in the table until the
+ * observer removes them; they are of an earlier generation and count no more. */
 static __noinline void context_end(const struct at *at, const struct call *call, uint64_t context)
 {
     struct wire_context *c = context_find(at, context);

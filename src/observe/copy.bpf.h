@@ -3,9 +3,10 @@
 
 /* ---- copies that need no look at their return ---- */
 
-/* A return costs the program as much as an entry. It tells whether the call failed, which a copy does for two reasons: its range
- * on the device is invalid, or the device, context or stream is. So a small copy is counted at its entry if this thread has copied
- * that range without an error before and no memory went and no call failed since. Every WIRE_UNCHECKED_MAX-th of them is
+/* A return costs the program as much as an entry. It tells whether the call failed, which a copy
+ * does for two reasons: its range on the device is invalid, or the device, context or stream is.
+ * So a small copy is counted at its entry if this thread has copied that range without an error
+ * before and no memory went and no call failed since. Every WIRE_UNCHECKED_MAX-th of them is
  * checked all the same: if that one failed, those before it are doubtful, and are told so. */
 
 static __always_inline bool range_proved(const struct thread *t, uint64_t start, uint64_t size)
@@ -138,9 +139,10 @@ static __always_inline void copy_tell(const struct at *at, const struct call *ca
     copy_record(at, call, address, source, size);
 }
 
-/* A copy whose return is left out, if its stack is the thread's last one; it is counted already. Its record lies in memory that
- * this processor has not touched lately, which takes 100 ns to arrive: the stack is read and compared meanwhile, and whatever
- * would wait for the memory (atomic additions) comes before. */
+/* A copy whose return is left out, if its stack is the thread's last one; it is counted already.
+ * Its record lies in memory that this processor has not touched lately, which takes 100 ns to
+ * arrive: the stack is read and compared meanwhile, and whatever would wait for the memory
+ * (atomic additions) comes before. */
 static __always_inline bool copy_record_early(const struct at *at, struct call *call, uint64_t sp)
 {
     struct wire_copy *e = 0;
@@ -245,7 +247,8 @@ static __noinline void batch_done(const struct at *at, const struct call *call)
     bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_next, &b, 0);
 }
 
-/* CUDA_MEMCPY3D_BATCH_OP: two operands (a type, then an address or an array), source first, then width, height and depth. */
+/* CUDA_MEMCPY3D_BATCH_OP: two operands (a type, then an address or an array), source first, then
+ * width, height and depth. */
 struct operand {
     uint32_t type, pad;
     uint64_t address;

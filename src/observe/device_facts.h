@@ -1,8 +1,9 @@
-/* device_facts.h: what NVML says of a device at the moment when an allocation failed there, and what the driver counts for a
- * process when it makes a context, asked beside the observer's loop.
+/* device_facts.h: what NVML says of a device at the moment when an allocation failed there, and
+ * what the driver counts for a process when it makes a context, asked beside the observer's
+ * loop.
  *
- * NVML may take seconds and may hang, so a thread asks it. The loop never waits, except for a limited time before a dump. The thread and
- * NVML's worker start with the first question. */
+ * NVML may take seconds and may hang, so a thread asks it. The loop never waits, except for a
+ * limited time before a dump. The thread and NVML's worker start with the first question. */
 #pragma once
 
 #include <stdbool.h>
@@ -52,19 +53,22 @@ void device_facts_free(struct device_facts *facts); /* NULL is fine */
 /* Readable when there is an answer. */
 int device_facts_fd(const struct device_facts *facts);
 
-/* Ask about process `pid` and, of a failure, about the device that it counts as `ordinal`. One question at a time: false while
- * another one is not answered; of failures one waits for its turn then. */
+/* Ask about process `pid` and, of a failure, about the device that it counts as `ordinal`. One
+ * question at a time: false while another one is not answered; of failures one waits for its
+ * turn then. */
 bool device_facts_ask(struct device_facts *facts, enum device_question question, pid_t pid,
                       int32_t ordinal);
 
-/* UUIDs of the devices of a process, by its own numbers, from NVML's last answer to any question; `names` has
- * DEVICE_USES_MAX places. How many there are; 0: nothing is known yet, or their order is a guess. */
+/* UUIDs of the devices of a process, by its own numbers, from NVML's last answer to any
+ * question; `names` has DEVICE_USES_MAX places. How many there are; 0: nothing is known yet, or
+ * their order is a guess. */
 enum { DEVICE_NAME_MAX = 64 };
 size_t device_facts_names(struct device_facts *facts, pid_t pid, char (*names)[DEVICE_NAME_MAX]);
 
 /* The answer, if there is one. 0, or -EAGAIN. */
 int device_facts_take(struct device_facts *facts, struct device_answer *ret_answer);
 
-/* Wait for an answer, if there is a question about a failure of this process, at most DEVICE_FACTS_SETTLE_MS. True: there is an
- * answer to be taken, perhaps to the question before that one. */
+/* Wait for an answer, if there is a question about a failure of this process, at most
+ * DEVICE_FACTS_SETTLE_MS. True: there is an answer to be taken, perhaps to the question before
+ * that one. */
 bool device_facts_settle(struct device_facts *facts, pid_t pid);

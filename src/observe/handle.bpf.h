@@ -1,4 +1,5 @@
-/* handle.bpf.h: physical memory, which has handles and references, and its mappings. Included by probe.bpf.c alone. */
+/* handle.bpf.h: physical memory, which has handles and references, and its mappings. Included by
+ * probe.bpf.c alone. */
 #pragma once
 
 enum { REMOVED_BLOCK = 1, REMOVED_REFERENCE = 2 };

@@ -93,7 +93,8 @@ static int settings_tell(const struct kernel *k)
     return bpf_map_update_elem(k->settings, &zero, &k->setting, BPF_ANY) < 0 ? -errno : 0;
 }
 
-/* What an earlier observer pinned may be of another layout: libbpf refuses maps of other sizes, the number tells the rest. */
+/* What an earlier observer pinned may be of another layout: libbpf refuses maps of other sizes,
+ * the number tells the rest. */
 static int object_load(struct kernel *k, const struct kernel_options *options, bool *ret_adopted)
 {
     uint32_t zero = 0;
@@ -237,7 +238,8 @@ static int tracepoint_attach(struct kernel *k, struct bpf_program *program)
     return r;
 }
 
-/* Exec and exit are needed by the table of processes; what the operating system does to memory is worth having. */
+/* Exec and exit are needed by the table of processes; what the operating system does to memory
+ * is worth having. */
 static int tracepoints_attach(struct kernel *k, bool system_calls)
 {
     int missing = pins_tracefs();

@@ -22,8 +22,8 @@ static __always_inline int32_t returned(const struct pt_regs *regs)
 
 enum { REGISTER_ARGUMENTS = 6 };
 
-/* The arguments that come in registers. Taken all at once: the verifier refuses a context pointer that the compiler has
- * computed with. */
+/* The arguments that come in registers. Taken all at once: the verifier refuses a context
+ * pointer that the compiler has computed with. */
 struct arguments {
     uint64_t value[8];
     uint64_t sp;

@@ -1,4 +1,5 @@
-/* maps.bpf.h: the maps of the probes, and what a thread and a call keep between two probes. Included by probe.bpf.c alone. */
+/* maps.bpf.h: the maps of the probes, and what a thread and a call keep between two probes.
+ * Included by probe.bpf.c alone. */
 #pragma once
 
 enum { SPACE_DRAM = 16, SPACE_PINNED = 3 }; /* enum memoir_space */

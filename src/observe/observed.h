@@ -1,7 +1,7 @@
 /* observed.h: one traced process: its book, its history, its call sites.
  *
- * Records from the ring become events (trace/event.h), which change all three. What the ring lost is found again by comparing with
- * the kernel's table: observed_compare(). One thread. */
+ * Records from the ring become events (trace/event.h), which change all three. What the ring
+ * lost is found again by comparing with the kernel's table: observed_compare(). One thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,13 +33,13 @@ struct observed_options {
     struct trace_stream_writer *stream; /* events are told there, too; NULL: nowhere */
 };
 
-/* `generation` and `start_ns` are those of its entry in the kernel's table. -ESRCH: the process is gone. A book that cannot be made
- * is told in the log, and there is only a history then. */
+/* `generation` and `start_ns` are those of its entry in the kernel's table. -ESRCH: the process
+ * is gone. A book that cannot be made is told in the log, and there is only a history then. */
 int observed_new(const struct observed_options *options, pid_t pid,
                  const struct wire_process *process, struct observed **ret_observed);
 
-/* With `leave` a book that is open stays and counts, for the next observer; else it is removed, since nothing counts in it
- * any more. NULL is fine. */
+/* With `leave` a book that is open stays and counts, for the next observer; else it is removed,
+ * since nothing counts in it any more. NULL is fine. */
 void observed_free(struct observed *o, bool leave);
 
 pid_t observed_pid(const struct observed *o);
@@ -79,8 +79,9 @@ void observed_more(struct observed *o, const struct wire_more *more);
 /* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 
-/* Make book and history agree with the kernel's table of live blocks: begin, then tell all contexts and blocks of the table (those
- * of other processes are left out), then end. One walk serves all processes. `whole`: the walk reached the end of the table. */
+/* Make book and history agree with the kernel's table of live blocks: begin, then tell all
+ * contexts and blocks of the table (those of other processes are left out), then end. One walk
+ * serves all processes. `whole`: the walk reached the end of the table. */
 void observed_compare_begin(struct observed *o);
 void observed_compare_context(struct observed *o, const struct wire_context_key *key,
                               const struct wire_context *value);
@@ -88,14 +89,15 @@ void observed_compare_block(struct observed *o, const struct wire_key *key,
                             const struct wire_block *value);
 void observed_compare_end(struct observed *o, bool whole);
 
-/* Is it time to? After losses, once a second, and not before the ring was read once more: what came before the losses is known
- * then. Call it once for each look at the ring. */
+/* Is it time to? After losses, once a second, and not before the ring was read once more: what
+ * came before the losses is known then. Call it once for each look at the ring. */
 bool observed_compare_due(struct observed *o);
 
 /* Between begin and end. */
 bool observed_compares(const struct observed *o);
 
-/* The process ended, or goes on with another program: its book is closed (keep_ended), its history stays. */
+/* The process ended, or goes on with another program: its book is closed (keep_ended), its
+ * history stays. */
 void observed_exit(struct observed *o);
 
 /* Did page faults come since the last call? Then tell the counters of all granules. */

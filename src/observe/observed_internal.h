@@ -22,7 +22,8 @@ enum {
     OBSERVED_STACK_BYTES = WIRE_PAGE * WIRE_STACK_PAGES,
 };
 
-/* A call site: a stack, whatever it allocated. Its number is the same in kernel, history and here. */
+/* A call site: a stack, whatever it allocated. Its number is the same in kernel, history and
+ * here. */
 struct observed_site {
     uint64_t key;
     uint32_t n, flags; /* frames; enum book_site_flags */
@@ -126,7 +127,7 @@ void observed_sites_release(struct observed *o);
 void observed_faults_of(struct observed *o, uint64_t address, uint64_t size, uint64_t time_ns);
 void observed_system_event(struct observed *o, const struct wire_event *event);
 
-/* Tell an event to the history and to whoever listens. */
+/* Tell an event to the history and to the reader of the stream. */
 void observed_tell(struct observed *o, const struct trace_event *event);
 
 /* ---- observed_book.c ---- */

@@ -20,7 +20,8 @@ static struct observed_pending *pending_find(struct observed *o, uint32_t tid, u
     return NULL;
 }
 
-/* Memory of one that was used serves the next. Full, the first one is given up: its event was most likely lost. */
+/* Memory of one that was used serves the next. Full, the first one is given up: its event was
+ * most likely lost. */
 static struct observed_pending *pending_make(struct observed *o, uint32_t tid)
 {
     struct observed_pending *p = NULL;
@@ -111,7 +112,7 @@ static bool frames_copy(struct observed_site *site, const struct stack_result *r
     return true;
 }
 
-/* Tell the history, and whoever listens, what the number means. */
+/* Tell the history and the reader of the stream what the number means. */
 static void site_tell(struct observed *o, uint32_t number)
 {
     const struct observed_site *site = &o->sites[number];

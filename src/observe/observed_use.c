@@ -1,8 +1,10 @@
-/* What the driver counts for a traced process beyond its blocks: the CUDA context, and what was allocated before tracing began.
+/* What the driver counts for a traced process beyond its blocks: the CUDA context, and what was
+ * allocated before tracing began.
  *
- * NVML is asked when the process is seen first and when it makes a context. From its answer the memory of known blocks is
- * subtracted; the rest is the baseline of the process on that device. An answer takes some milliseconds: if blocks came or went
- * meanwhile the figure is an estimate, and NVML is asked again after a while. Each answer costs the program something, since the
+ * NVML is asked when the process is seen first and when it makes a context. From its answer the
+ * memory of known blocks is subtracted; the rest is the baseline of the process on that device.
+ * An answer takes some milliseconds: if blocks came or went meanwhile the figure is an estimate,
+ * and NVML is asked again after a while. Each answer costs the program something, since the
  * driver holds a lock for it: the pauses double. */
 #include <stdio.h>
 #include <string.h>

@@ -121,7 +121,8 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
     return p;
 }
 
-/* The process that a record is of; an older image of it is ended. NULL: none that can be told of. */
+/* The process that a record is of; an older image of it is ended. NULL: none that can be told
+ * of. */
 static struct observed *process_for(struct observer *o, pid_t pid, uint32_t generation)
 {
     struct observed *p = observer_find(o, pid);
@@ -168,7 +169,7 @@ static bool room_make(struct observer *o)
     if (n == 0)
         o->full_until_ns = now + FULL_S * NS_PER_S;
     else
-        log_info("removed the probes of %zu libraries that nobody uses any more", n);
+        log_info("removed the probes of %zu libraries that no process uses any more", n);
     return n > 0;
 }
 
@@ -280,7 +281,8 @@ static void on_record(void *context, const void *record, size_t bytes)
     }
 }
 
-/* So many records fit into the ring: what it had when we began has been read then, and the rest can wait. */
+/* So many records fit into the ring: what it had when we began has been read then, and the rest
+ * can wait. */
 enum { DRAIN_MAX = WIRE_RING_BYTES / sizeof(struct wire_event) / READ_MAX };
 
 /* False: there is more. */
@@ -391,7 +393,8 @@ static bool is_stale(void *context, pid_t pid, uint32_t generation)
            (entry.generation & 0xffffff) != (generation & 0xffffff);
 }
 
-/* Compare counters; find the dead whose end was not told; now and then remove what they left in the kernel's tables. */
+/* Compare counters; find the dead whose end was not told; now and then remove what they left in
+ * the kernel's tables. */
 static void round_make(struct observer *o, bool purge)
 {
     struct round round = {.o = o, .thorough = purge};
@@ -548,7 +551,8 @@ static int start(struct observer *o)
     return r;
 }
 
-/* The context of a process that was traced from its start tells what others take on the same device. */
+/* The context of a process that was traced from its start tells what others take on the same
+ * device. */
 static void contexts_learn(struct observer *o, struct observed *p)
 {
     const struct observed_baseline *b;
@@ -688,8 +692,8 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
         o->stopping = true;
 }
 
-/* How long to wait for something to happen, in ms; -1: for ever. While records come, the ring is looked at again and again;
- * after some looks in vain the kernel is asked to wake us. */
+/* How long to wait for something to happen, in ms; -1: for ever. While records come, the ring is
+ * looked at again and again; after some looks in vain the kernel is asked to wake us. */
 static int busy_wait(struct observer *o)
 {
     uint64_t before = o->records;
@@ -727,7 +731,7 @@ static int loop_run(struct observer *o, int signals)
         r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
     if (r == 0 && o->facts)
         r = watch(epoll, device_facts_fd(o->facts), SOURCE_FACTS);
-    struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that nobody reads any more */
+    struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that its reader is gone */
     if (r == 0 && o->streams && epoll_ctl(epoll, EPOLL_CTL_ADD, o->options->stream_fd, &gone) < 0)
         r = -errno;
     while (r == 0 && !o->stopping) {
@@ -758,7 +762,7 @@ static void ready_tell(const struct observer *o)
     if (o->options->ready_fd < 0)
         return;
     if (write(o->options->ready_fd, "ready\n", 6) < 0)
-        log_debug("nobody waits for us: %m");
+        log_debug("the starter does not wait any more: %m");
     close(o->options->ready_fd);
 }
 

@@ -21,8 +21,8 @@ enum { OBSERVER_DEVICES_MAX = 64 };
 
 enum { LOOK_USERS = 64, LOOK_CREDIT_NS = 500000000, LOOK_PART = 20 };
 
-/* Time that looking at the libraries of a user's processes may take: a twentieth of all, after a first half second. A process
- * may have 65,530 mappings and map a library again and again. */
+/* Time that looking at the libraries of a user's processes may take: a twentieth of all, after a
+ * first half second. A process may have 65,530 mappings and map a library again and again. */
 struct look {
     uint64_t since_ns;
     int64_t credit_ns;
@@ -67,5 +67,6 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
 void observer_list(struct observer *o, struct buffer *out);
 void observer_status(struct observer *o, struct buffer *out);
 
-/* Write a dump of the process's history to `fd` in a child, which does not hold up the ring. "ok BYTES" comes first. */
+/* Write a dump of the process's history to `fd` in a child, which does not hold up the ring. "ok
+ * BYTES" comes first. */
 int observer_dump(struct observer *o, pid_t pid, int fd);

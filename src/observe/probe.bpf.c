@@ -51,7 +51,8 @@ static __noinline void arguments_take(struct pt_regs *regs, const struct wire_fu
         call->extra = (uint32_t)call->extra; /* levels */
 }
 
-/* Calls that were left by longjmp or an exception have a lower place on the stack than one that begins now. */
+/* Calls that were left by longjmp or an exception have a lower place on the stack than one that
+ * begins now. */
 static __noinline struct call *call_push(const struct at *at, uint64_t sp)
 {
     struct thread *t = at->thread;
@@ -215,11 +216,11 @@ static __always_inline void call_begin(struct pt_regs *regs, const struct at *at
 static __always_inline void copy_brief(const struct at *at, struct pt_regs *regs, struct call *call,
                                        uint64_t sp)
 {
+    uint64_t python = python_take(at);
     copy_count(at, call, call->size);
-    if (stack_may_be_recent(at, call->function, sp, python_take(at)) &&
-        copy_record_early(at, call, sp))
+    if (stack_may_be_recent(at, call->function, sp, python) && copy_record_early(at, call, sp))
         return;
-    stack_take(at, regs, call);
+    stack_take(at, regs, call, python);
     copy_record(at, call, call->address, call->source, call->size);
 }
 
@@ -247,7 +248,7 @@ static __always_inline int enter(struct pt_regs *regs, bool skips)
         call = kept;
     }
     if (f->flags & WIRE_FUNCTION_SITE)
-        stack_take(&at, regs, call);
+        stack_take(&at, regs, call, python_take(&at));
     begun(&at, call, f);
     if (returns)
         return 0;
@@ -296,7 +297,8 @@ static __always_inline void leave(struct pt_regs *regs)
     }
 }
 
-/* Linux 6.13 and later: one link for entries and returns, which runs this at both. At an entry, 1 leaves out the return. */
+/* Linux 6.13 and later: one link for entries and returns, which runs this at both. At an entry,
+ * 1 leaves out the return. */
 extern bool bpf_session_is_return(void) __ksym __weak;
 
 SEC("uprobe")

@@ -1,8 +1,9 @@
 /* probe_table.h: which functions of which libraries are probed, and what their arguments mean.
  *
- * A table is data: another driver is another table. Functions of all tables share one range of numbers, which travel as the
- * cookies of probes and as `function` in events; number 0 is none. Names that a library does not export are left out when
- * probes are attached, so one table serves all versions of a driver: a changed signature has a name of its own there. */
+ * A table is data: another driver is another table. Functions of all tables share one range of
+ * numbers, which travel as the cookies of probes and as `function` in events; number 0 is none.
+ * Names that a library does not export are left out when probes are attached, so one table
+ * serves all versions of a driver: a changed signature has a name of its own there. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +41,8 @@ struct probe_symbol {
 
 enum { PROBE_NAME_MAX = 64 };
 
-/* Calls `each` for every symbol of a table, twins included, until it returns other than 0; returns that. */
+/* Calls `each` for every symbol of a table, twins included, until it returns other than 0;
+ * returns that. */
 int probe_table_each(const struct probe_table *table,
                      int (*each)(void *context, const struct probe_symbol *symbol), void *context);
 

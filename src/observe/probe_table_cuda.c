@@ -1,9 +1,10 @@
 /* The probe table of NVIDIA's driver, libcuda.
  *
- * The runtime (libcudart, static or shared), cuBLAS, NCCL and frameworks all end here, so this layer alone sees every
- * allocation and copy once. Kernel launches are never probed. Numbers are those of arguments, from 1; a struct of more than 16
- * bytes that is passed by value takes no number. Where two versions of a function differ in their arguments, the driver exports
- * both under names of their own. */
+ * The runtime (libcudart, static or shared), cuBLAS, NCCL and frameworks all end here, so this
+ * layer alone sees every allocation and copy once. Kernel launches are never probed. Numbers are
+ * those of arguments, from 1; a struct of more than 16 bytes that is passed by value takes no
+ * number. Where two versions of a function differ in their arguments, the driver exports both
+ * under names of their own. */
 #include <memoir/memoir.h>
 
 #include "observe/probe_table.h"

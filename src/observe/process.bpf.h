@@ -56,7 +56,8 @@ static void blocks_add(const struct at *at, int64_t blocks)
     user_add(at->process, blocks);
 }
 
-/* The state of the process begins anew: another one has its PID, or it goes on with another program. */
+/* The state of the process begins anew: another one has its PID, or it goes on with another
+ * program. */
 static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_ns)
 {
     uint32_t generation = wire_generation(start_ns);
@@ -77,7 +78,8 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     bpf_map_delete_elem(&python_facts, &pid);
 }
 
-/* A thread that is seen for the first time, or with another program: it may be of another process with this PID. */
+/* A thread that is seen for the first time, or with another program: it may be of another
+ * process with this PID. */
 static __noinline bool thread_begin(struct at *at, struct task_struct *task)
 {
     uint64_t start_ns = BPF_CORE_READ(task, group_leader, start_boottime);

@@ -1,11 +1,14 @@
 /* python.bpf.h: the Python calls of the current thread, walked in the kernel.
  *
- * For programs that run in the context of the thread (uprobes). Include it after bpf_helpers.h and bpf_core_read.h. Everything is read by
- * bpf_probe_read_user(), which fails where memory is absent and waits for nothing. No loop depends on what is read. The thread's
- * state is found by its own key, as site/python_stack.c does, and believed only if it says that it belongs to this thread.
+ * For programs that run in the context of the thread (uprobes). Include it after bpf_helpers.h
+ * and bpf_core_read.h. Everything is read by bpf_probe_read_user(), which fails where memory is
+ * absent and waits for nothing. No loop depends on what is read. The thread's state is found by
+ * its own key, as site/python_stack.c does, and believed only if it says that it belongs to this
+ * thread.
  *
- * About 0.3 us, and 0.08 us a call. Stack: less than 100 bytes. The verifier sees about 35,000 instructions: positions are kept in
- * the maps, where it takes them for any number, so that ways through the loop's body meet again. */
+ * About 0.3 us, and 0.08 us a call. Stack: less than 100 bytes. The verifier sees about 35,000
+ * instructions: positions are kept in the maps, where it takes them for any number, so that ways
+ * through the loop's body meet again. */
 #pragma once
 
 #include "observe/python_capture.h"
@@ -28,7 +31,8 @@ struct task_struct___python {
     struct thread_struct___python thread;
 } __attribute__((preserve_access_index));
 
-/* The thread pointer of the current thread: the address of its descriptor, which is pthread_self(). */
+/* The thread pointer of the current thread: the address of its descriptor, which is
+ * pthread_self(). */
 static __attribute__((always_inline)) inline uint64_t python_thread_pointer(void)
 {
     struct task_struct___python *task = (void *)bpf_get_current_task();
@@ -148,9 +152,10 @@ static __attribute__((always_inline)) inline bool python_step(
     return true;
 }
 
-/* Capture the calls of the current thread. `capture` and `scratch` are map values of the caller's; of the capture only the first
- * 16 + 24 * n bytes matter. Returns capture->hash: 0 if the thread runs no Python code. A function of its own for the
- * verifier, so that several places may call it. */
+/* Capture the calls of the current thread. `capture` and `scratch` are map values of the
+ * caller's; of the capture only the first 16 + 24 * n bytes matter. Returns capture->hash: 0 if
+ * the thread runs no Python code. A function of its own for the verifier, so that several places
+ * may call it. */
 static __attribute__((noinline)) uint64_t python_capture_take(
     const struct python_kernel_facts *facts, struct python_capture *capture,
     struct python_scratch *scratch)

@@ -1,11 +1,12 @@
-/* ring.bpf.h: the rings that carry events and stacks to the observer, and the shares of them that a process has. Included by
- * probe.bpf.c alone. */
+/* ring.bpf.h: the rings that carry events and stacks to the observer, and the shares of them
+ * that a process has. Included by probe.bpf.c alone. */
 #pragma once
 
 enum { RING_NO_WAKEUP = 1, RING_FORCE_WAKEUP = 2, RING_AVAILABLE = 0 };
 
-/* `all` bytes wait in the ring, `told` were read of this process's. A process gets as much of a ring as is free beyond its share,
- * and its quota at most: few or many that fill theirs leave room for others. */
+/* `all` bytes wait in the ring, `told` were read of this process's. A process gets as much of a
+ * ring as is free beyond its share, and its quota at most: few or many that fill theirs leave
+ * room for others. */
 static __always_inline bool share_admits(struct wire_share *s, uint64_t all, uint64_t told,
                                          uint64_t bytes, uint64_t quota)
 {
@@ -46,8 +47,9 @@ static __noinline bool stacks_have_room(const struct at *at, uint64_t bytes)
     return share_admits(s, all, done ? done->stacks : 0, bytes, quota);
 }
 
-/* For an event. A process that has room gets a credit, so that not every event has to look. Threads that take from it at the
- * same time may both get the same part: the ring itself has the last word. */
+/* For an event. A process that has room gets a credit, so that not every event has to look.
+ * Threads that take from it at the same time may both get the same part: the ring itself has the
+ * last word. */
 static __always_inline bool ring_admits(const struct at *at, uint64_t bytes)
 {
     struct wire_process *p = at->process;

@@ -1,8 +1,8 @@
 /* stack.bpf.h: the call site of a probed call, at its entry.
  *
- * The observer unwinds a stack from a copy of its bytes. That is needed once for each stack: afterwards the kernel knows at
- * which places of the stack the return addresses lie and compares them, and the event carries the site's number. Included
- * by probe.bpf.c alone. */
+ * The observer unwinds a stack from a copy of its bytes. That is needed once for each stack:
+ * afterwards the kernel knows at which places of the stack the return addresses lie and compares
+ * them, and the event carries the site's number. Included by probe.bpf.c alone. */
 #pragma once
 
 /* Most words lie near the stack pointer, and are read all at once. */
@@ -84,7 +84,8 @@ static __noinline uint32_t stack_known(const struct at *at, uint16_t function, u
     return 0;
 }
 
-/* Up to the end of the page that `from` lies in: a read across the end of the stack fails as a whole. */
+/* Up to the end of the page that `from` lies in: a read across the end of the stack fails as a
+ * whole. */
 static __always_inline uint32_t page_rest(uint64_t from)
 {
     return WIRE_PAGE - (uint32_t)(from & (WIRE_PAGE - 1));
@@ -181,10 +182,11 @@ static __always_inline uint64_t python_take(const struct at *at)
     return 0;
 }
 
+/* `python` is what python_take() gave. */
 static __always_inline void stack_take(const struct at *at, const struct pt_regs *regs,
-                                       struct call *call)
+                                       struct call *call, uint64_t python)
 {
-    uint64_t caller = 0, sp = stack_pointer(regs), python = python_take(at);
+    uint64_t caller = 0, sp = stack_pointer(regs);
     if (stack_may_be_recent(at, call->function, sp, python) && stack_is_recent(at, sp)) {
         call->site = at->thread->recent.known.site;
         return;

@@ -1,7 +1,9 @@
-/* system.bpf.h: what the operating system does to host memory of traced processes. Included by probe.bpf.c alone.
+/* system.bpf.h: what the operating system does to host memory of traced processes. Included by
+ * probe.bpf.c alone.
  *
- * Large mappings are told as events, page faults are counted by granules of address space: there may be hundreds of thousands a
- * second. A process that maps a library with probes becomes a traced one, and the observer looks at its libraries. */
+ * Large mappings are told as events, page faults are counted by granules of address space: there
+ * may be hundreds of thousands a second. A process that maps a library with probes becomes a
+ * traced one, and the observer looks at its libraries. */
 #pragma once
 
 enum { PROT_EXEC_ = 4, MAP_ANONYMOUS_ = 0x20 };
@@ -311,8 +313,8 @@ struct trace_event_raw_mm_migrate_pages {
     int reason;
 } __attribute__((preserve_access_index));
 
-/* enum migrate_reason: those for which a process moves its own pages. Compaction moves pages of any process, and does not tell
- * whose. */
+/* enum migrate_reason: those for which a process moves its own pages. Compaction moves pages of
+ * any process, and does not tell whose. */
 enum { MIGRATE_SYSCALL = 3, MIGRATE_MBIND = 4, MIGRATE_NUMA = 5, MIGRATE_PIN = 7 };
 
 SEC("tp/migrate/mm_migrate_pages")

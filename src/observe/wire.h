@@ -1,8 +1,8 @@
 /* wire.h: what the probes in the kernel and the observer share.
  *
- * Both compilers read this file, so it has fixed-width fields only. Maps outlive the observer that made them (they are
- * pinned in bpffs): change WIRE_LAYOUT whenever a layout or the meaning of a field changes, and older pins are cleared
- * instead of being read wrongly. */
+ * Both compilers read this file, so it has fixed-width fields only. Maps outlive the observer
+ * that made them (they are pinned in bpffs): change WIRE_LAYOUT whenever a layout or the meaning
+ * of a field changes, and older pins are cleared instead of being read wrongly. */
 #pragma once
 
 #ifdef __bpf__
@@ -36,8 +36,8 @@ enum {
     WIRE_PROVED_RANGES = 8,         /* ranges that a thread is known to copy without error */
     WIRE_RING_CREDIT =
         2048, /* bytes of the ring that a process may take without a look at the rest */
-    /* Small, so that it stays in a processor's cache: a record in memory that it has not touched lately costs the program half a
-     * microsecond more. Copied stacks have a ring of their own. */
+    /* Small, so that it stays in a processor's cache: a record in memory that it has not touched
+     * lately costs the program half a microsecond more. Copied stacks have a ring of their own. */
     WIRE_RING_BYTES = 1 << 20,
     WIRE_STACK_RING_BYTES = 1 << 24,
     WIRE_STACK_QUOTA = 1 << 22, /* bytes of one process that wait in it */
@@ -112,8 +112,8 @@ struct wire_function {
     uint32_t spare;
 };
 
-/* Does its return matter? A call that only says where a thread is, or sets bytes, is taken to succeed: that spares it one of two
- * interruptions. */
+/* Does its return matter? A call that only says where a thread is, or sets bytes, is taken to
+ * succeed: that spares it one of two interruptions. */
 static inline bool wire_op_returns(uint8_t op)
 {
     return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_CONTEXT_SET &&
@@ -155,7 +155,8 @@ struct wire_counters {
     uint64_t alloc_bytes, alloc_blocks;
 };
 
-/* By enum memoir_space; registered bytes, which are host memory that counts elsewhere, in the last one. */
+/* By enum memoir_space; registered bytes, which are host memory that counts elsewhere, in the
+ * last one. */
 enum { WIRE_SPACES = 32, WIRE_SPACE_REGISTERED = WIRE_SPACES - 1 };
 
 struct wire_context_key {
@@ -237,8 +238,8 @@ struct wire_settings {
     uint32_t user_quota;   /* live blocks of one user */
     uint32_t ring_quota;   /* bytes of one process that wait in the ring */
     uint32_t ring_bytes;   /* its size */
-    /* The observer sleeps: wake it for the next record. While there are records it looks by itself every few milliseconds,
-     * since waking it costs the traced program 2 to 4 us. */
+    /* The observer sleeps: wake it for the next record. While there are records it looks by
+     * itself every few milliseconds, since waking it costs the traced program 2 to 4 us. */
     uint32_t wake;
     uint32_t wake_bytes; /* wake it also when so much waits */
     uint32_t pythons;    /* how often the observer changed the map python_facts */
@@ -257,8 +258,8 @@ struct wire_known_key {
     uint64_t python; /* hash of the Python frames; 0: none */
 };
 
-/* A site's number in the kernel has the epoch of the observer that gave it, so that the next observer does not take it for one
- * of its own. 0 is none. */
+/* A site's number in the kernel has the epoch of the observer that gave it, so that the next
+ * observer does not take it for one of its own. 0 is none. */
 enum { WIRE_SITE_EPOCH_SHIFT = 24, WIRE_SITE_NUMBER_MASK = (1 << WIRE_SITE_EPOCH_SHIFT) - 1 };
 
 struct wire_known {

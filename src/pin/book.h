@@ -1,8 +1,10 @@
 /*
  * book.h: what the library tells the book of the process (source BOOK_SOURCE_CUDA).
  *
- * Served blocks count as mapped host memory, registrations as registered, and what cuMemHostAlloc() gave as pinned: each exactly once, whoever made it. "Registered" is an attribute of memory
- * that counts elsewhere, so views never add it to sums. The ledger takes this book's word on pinned and registered memory before that of the observer (ledger/join.c).
+ * Served blocks count as mapped host memory, registrations as registered, and what
+ * cuMemHostAlloc() gave as pinned: each exactly once, whoever made it. "Registered" is an
+ * attribute of memory that counts elsewhere, so views never add it to sums. The ledger takes this
+ * book's word on pinned and registered memory before that of the observer (ledger/join.c).
  */
 #pragma once
 

@@ -64,7 +64,8 @@ static bool point(struct bench *b, uint64_t bytes)
     if (!copies(b, base, bytes, &c->pageable_ns[PIN_TO_DEVICE][i],
                 &c->pageable_ns[PIN_FROM_DEVICE][i]))
         return false;
-    /* Each time in another place where there is one: memory that was registered before is registered faster. */
+    /* Each time in another place where there is one: memory that was registered before is
+     * registered faster. */
     for (unsigned n = 0; n < TRIES; n++) {
         char *at = fresh ? base + n * bytes : base;
         CUcontext context;

@@ -1,8 +1,9 @@
 /*
  * calibrate.h: measure the costs of this machine, once.
  *
- * At the first copy of served memory the library looks for a calibration of this GPU and driver (cost_file.h). Without one it measures: about a tenth of a second and 64 MiB on the device, which are
- * given back. Until then, and where that fails, cautious figures are assumed.
+ * At the first copy of served memory the library looks for a calibration of this GPU and driver
+ * (cost_file.h). Without one it measures: about a tenth of a second and 64 MiB on the device,
+ * which are given back. Until then, and where that fails, cautious figures are assumed.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /*
  * callsite.h: which line of code asked for an allocation.
  *
- * A site is the innermost frames of the stack, as modules and offsets, so that its key (site/key.h) is the same in every run: histories are saved by it.
+ * A site is the innermost frames of the stack, as modules and offsets, so that its key
+ * (site/key.h) is the same in every run: histories are saved by it.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* copy.c: copies of served memory, and what the program does with registrations of its own. See manager.h. */
+/* copy.c: copies of served memory, and what the program does with registrations of its own. See
+ * manager.h. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static struct extent *extent_at(const void *host)
     return e && load_relaxed(&e->size) ? e : NULL;
 }
 
-/* Wait until nobody unregisters it. The lock is held before and after; false: it could not be taken again. */
+/* Wait until nobody unregisters it. The lock is held before and after; false: it could not be taken
+ * again. */
 static bool settle(struct extent *e)
 {
     while (load_relaxed(&e->state) == EXTENT_UNREGISTERING) {

@@ -1,8 +1,9 @@
 /*
  * cost.h: what copies and registrations take on one machine.
  *
- * Tables of nanoseconds by size, measured once per machine (calibrate.h) and read between their points by straight lines. Pure: no clock, no
- * memory of its own. Every figure of the policy comes from here.
+ * Tables of nanoseconds by size, measured once per machine (calibrate.h) and read between their
+ * points by straight lines. Pure: no clock, no memory of its own. Every figure of the policy comes
+ * from here.
  */
 #pragma once
 
@@ -25,7 +26,8 @@ struct pin_cost {
     uint64_t touch_ns_mib; /* first touch of 1 MiB on ordinary pages */
 };
 
-/* A table at any size: a constant below its first point, a straight line between points, in proportion beyond the last. */
+/* A table at any size: a constant below its first point, a straight line between points, in
+ * proportion beyond the last. */
 uint64_t pin_cost_at(const uint64_t table[static PIN_COST_SIZES], uint64_t bytes);
 
 /* What one copy of `bytes` takes less if they are pinned; 0 where that is no gain. */
@@ -34,13 +36,15 @@ uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pi
 /* Registering, and unregistering later. */
 uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes);
 
-/* Do the figures make sense? Each is between 1 ns and 1000 s; a table never falls by more than half from one size to the next. */
+/* Do the figures make sense? Each is between 1 ns and 1000 s; a table never falls by more than half
+ * from one size to the next. */
 bool pin_cost_valid(const struct pin_cost *cost);
 
-/* Fill the points between those that were measured: `known` has a bit for each. At least two must be known; points outside of them continue
- * the nearest straight line, and no point is below 1. */
+/* Fill the points between those that were measured: `known` has a bit for each. At least two must
+ * be known; points outside of them continue the nearest straight line, and no point is below 1. */
 void pin_cost_fill(uint64_t table[static PIN_COST_SIZES], uint32_t known);
 
-/* Until a machine is calibrated: a pageable copy at 8 GB/s, a pinned one at 25 GB/s, 0.1 ms/MiB to register. Cautious: real machines
- * gain more, so decisions by these come late rather than wrongly. */
+/* Until a machine is calibrated: a pageable copy at 8 GB/s, a pinned one at 25 GB/s, 0.1 ms/MiB to
+ * register. Cautious: real machines gain more, so decisions by these come late rather than
+ * wrongly. */
 void pin_cost_assume(struct pin_cost *ret);

@@ -1,6 +1,7 @@
 /*
- * driver.h: the CUDA driver as this library uses it. Nothing is linked: functions are learned when the program looks them up, or taken from the driver that the
- * program has loaded. Types are those of the public interface, written down here; no vendor header is needed.
+ * driver.h: the CUDA driver as this library uses it. Nothing is linked: functions are learned when
+ * the program looks them up, or taken from the driver that the program has loaded. Types are those
+ * of the public interface, written down here; no vendor header is needed.
  */
 #pragma once
 
@@ -42,7 +43,8 @@ struct pin_driver {
     bool ready; /* all that must be there is */
 };
 
-/* The driver that is loaded; NULL: none is, or it lacks what we need. Looks until it has found one. */
+/* The driver that is loaded; NULL: none is, or it lacks what we need. Looks until it has found
+ * one. */
 const struct pin_driver *pin_driver(void);
 
 /* A function of the loaded driver by its exported name; NULL. Never one of ours. */
@@ -51,8 +53,8 @@ void *pin_driver_symbol(const char *name);
 /* Is this address in the driver's library? */
 bool pin_driver_owns(const void *function);
 
-/* Register whole pages for all contexts, in relaxed capture mode, so that a stream that is being captured is not disturbed. Gives the driver's result, and the
- * context that was current. */
+/* Register whole pages for all contexts, in relaxed capture mode, so that a stream that is being
+ * captured is not disturbed. Gives the driver's result, and the context that was current. */
 CUresult pin_driver_register(const struct pin_driver *driver, void *address, size_t bytes,
                              CUcontext *ret_context);
 CUresult pin_driver_unregister(const struct pin_driver *driver, void *address, CUcontext context);

@@ -6,7 +6,8 @@
  *     memoir-pin-history 1
  *     site KEY blocks bytes copies-to copies-from bytes-to bytes-from worth-ns-per-mib missed-ns saved-ns cost-ns credit-ns [BUILDID:OFFSET:PATH]...
  *
- * Lines that make no sense are skipped and counted. A site that this run did not see keeps its line. Without malloc or stdio.
+ * Lines that make no sense are skipped and counted. A site that this run did not see keeps its
+ * line. Without malloc or stdio.
  */
 #pragma once
 

@@ -1,6 +1,8 @@
 /*
- * lock.h: the one lock of the library. It guards tables for microseconds and is never held across a call of the driver, which may itself wait for a
- * thread that allocates. Given up on after about a second, since its holder may have been torn away by cancellation: then the caller goes without us.
+ * lock.h: the one lock of the library. It guards tables for microseconds and is never held across
+ * a call of the driver, which may itself wait for a thread that allocates. Given up on after about
+ * a second, since its holder may have been torn away by cancellation: then the caller goes without
+ * us.
  */
 #pragma once
 

@@ -88,7 +88,8 @@ bool pin_ready(void)
     return load_relaxed(&pin_manager.on);
 }
 
-/* In the parent and the child of a fork the lock is free. A child of a process that used the driver cannot use it; its copies of our blocks are ordinary memory. */
+/* In the parent and the child of a fork the lock is free. A child of a process that used the driver
+ * cannot use it; its copies of our blocks are ordinary memory. */
 static void before_fork(void)
 {
     (void)pin_lock_take(&pin_manager.lock);
@@ -160,7 +161,8 @@ static void peaks_update(struct pin_manager *m, uint64_t now_ns)
         m->counts.live_bytes_peak = live;
 }
 
-/* Memory that is registered already costs nothing, so only a site whose blocks are never copied goes without. */
+/* Memory that is registered already costs nothing, so only a site whose blocks are never copied
+ * goes without. */
 static bool wants_pinned(const struct pin_manager *m, const struct pin_site *site)
 {
     return !m->dead && !(site->known && site->mean_worth_ns_mib == 0);
@@ -199,7 +201,7 @@ static struct extent *take(size_t size, size_t alignment, uint32_t site)
     return e;
 }
 
-/* Mode profile registers memory before it is used, as the seed did. */
+/* Mode profile registers memory before it is used. */
 static void profile(struct extent *e)
 {
     struct pin_copy copy;
@@ -242,7 +244,8 @@ static struct extent *live_at(const void *block)
     return e && e->start == (uintptr_t)block && e->size ? e : NULL;
 }
 
-/* Registered memory stays for the next allocation, as far as there was that much in use lately. Under the lock. */
+/* Registered memory stays for the next allocation, as far as there was that much in use lately.
+ * Under the lock. */
 static bool pool_takes(const struct pin_manager *m, const struct extent *e)
 {
     uint64_t room = m->peak_pinned > PIN_POOL_MIN ? m->peak_pinned : PIN_POOL_MIN;
@@ -341,7 +344,8 @@ static struct extent *move(struct extent *e, size_t size)
     struct extent *to = take(size, 1, e->site);
     if (!to)
         return NULL;
-    uint64_t bytes = e->size < size ? e->size : size;
+    uint64_t bytes =
+        region_pages(e->size) < size ? region_pages(e->size) : size; /* all that was usable */
     bool moves = !to->registered_bytes && !e->foreign && to->space == e->space;
     if (pin_lock()) {
         bool was = e->account.pinned;
@@ -392,7 +396,7 @@ void *pin_reallocate(void *block, size_t size, const struct unwind_state *from)
     if (!result) {
         result = pin_next.malloc(size);
         if (result) {
-            memcpy(result, block, e->size < size ? e->size : size);
+            memcpy(result, block, region_pages(e->size) < size ? region_pages(e->size) : size);
             pin_book_gone(e);
             release(e);
         } else {

@@ -1,11 +1,15 @@
 /*
- * manager.h: serves large allocations, watches their copies, and registers memory as the policy decides.
+ * manager.h: serves large allocations, watches their copies, and registers memory as the policy
+ * decides.
  *
- * One per process, made at the first allocation that is large enough. All functions may be called by any thread. None calls the driver while it holds the lock. Whatever
- * fails, the program's memory stays valid: it is pageable then, and a counter says so.
+ * One per process, made at the first allocation that is large enough. All functions may be called
+ * by any thread. None calls the driver while it holds the lock. Whatever fails, the program's
+ * memory stays valid: it is pageable then, and a counter says so.
  *
- * The program does not notice that memory is registered: copies keep the meaning that they have for pageable memory (pin_copy_end() tells the caller to wait where the driver
- * would not), the driver's answers about such memory are those about pageable memory (shim_query.c), and a program that registers the memory itself takes it over.
+ * The program does not notice that memory is registered: copies keep the meaning that they have
+ * for pageable memory (pin_copy_end() tells the caller to wait where the driver would not), the
+ * driver's answers about such memory are those about pageable memory (shim_query.c), and a program
+ * that registers the memory itself takes it over.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* next.h: the functions that ours stand in front of: the allocator that the program has, and the loader. */
+/* next.h: the functions that ours stand in front of: the allocator that the program has, and the
+ * loader. */
 #pragma once
 
 #include <stdbool.h>

@@ -82,8 +82,8 @@ void pin_policy_learn(struct pin_policy *policy, uint64_t key, uint64_t worth_ns
 
 /* ---- what an account means for its site ---- */
 
-/* See the top of policy.h. A live account that was never promoted adds nothing yet: its own promotion may still take what it would add. Memory
- * from a pool was paid by another account. */
+/* See the top of policy.h. A live account that was never promoted adds nothing yet: its own
+ * promotion may still take what it would add. Memory from a pool was paid by another account. */
 static void credit_update(struct pin_account *a, bool final)
 {
     int64_t now = 0;

@@ -1,29 +1,35 @@
 /*
  * policy.h: which host memory to pin, and why.
  *
- * Pure: events and the cost model go in, decisions with reasons come out. No clock (callers pass the time), no CUDA, no memory beside what the
- * caller owns. One caller at a time.
+ * Pure: events and the cost model go in, decisions with reasons come out. No clock (callers pass
+ * the time), no CUDA, no memory beside what the caller owns. One caller at a time.
  *
- * The cost of a promotion is registering, unregistering, the stall of copies that other threads have under way, and a price for memory
- * that can no longer be reclaimed. The saving is what copies take less. Three rules promote an allocation, each before a copy:
+ * The cost of a promotion is registering, unregistering, the stall of copies that other threads
+ * have under way, and a price for memory that can no longer be reclaimed. The saving is what
+ * copies take less. These rules promote an allocation, each before a copy:
  *
- *   earned     The savings that it has missed, with that of this copy, reach the cost (ski rental: never more than twice the optimum).
- *   reused     The same with what earlier allocations in the same memory missed, since memory that is pinned serves later ones, too; within
- *              the site's credit.
- *   predicted  Allocations of its call site were worth more than the cost before, and the site has credit: what it may still spend so that
- *              its total stays within twice the offline optimum, whatever happens next. A promotion that pays adds to the credit.
+ *   earned     The savings that it has missed, with that of this copy, reach the cost (ski rental:
+ *              never more than twice the optimum).
+ *   reused     The same with what earlier allocations in the same memory missed, since memory that
+ *              is pinned serves later ones, too; within the site's credit.
+ *   predicted  Allocations of its call site were worth more than the cost before, and the site has
+ *              credit: what it may still spend so that its total stays within twice the offline
+ *              optimum, whatever happens next. A promotion that pays adds to the credit.
  *   history    In mode `use`: a saved history says that the site is worth it.
  *
- * Credit is the sum over the site's allocations of 2 * min(worth, cost) - paid, where `worth` is what all copies so far would save
- * and `paid` what was spent: missed savings, and the cost if it was promoted. Allocations count once they are promoted or freed. So the
- * bound holds for all traces. Credit grows by itself: a site whose
- * allocations all turn out hot is promoted twice as early each time.
+ * Credit is the sum over the site's allocations of 2 * min(worth, cost) - paid, where `worth` is
+ * what all copies so far would save and `paid` what was spent: missed savings, and the cost if it
+ * was promoted. Allocations count once they are promoted or freed. So the bound holds for all
+ * traces. Credit grows by itself: a site whose allocations all turn out hot is promoted twice as
+ * early each time.
  *
- * A few bytes (`lease_bytes`) have no price: an allocation that fits is leased registration as soon as registering alone pays, and loses it to the
- * next one that needs the room. When its savings have paid the price of its memory, it is promoted for good. So memory that is copied a few times
- * costs little, and holds nothing for long.
+ * A few bytes (`lease_bytes`) have no price: an allocation that fits is leased registration as
+ * soon as registering alone pays, and loses it to the next one that needs the room. When its
+ * savings have paid the price of its memory, it is promoted for good. So memory that is copied a
+ * few times costs little, and holds nothing for long.
  *
- * A budget limits pinned bytes. When it is full, a promotion must be worth twice as much per byte as what it evicts.
+ * A budget limits pinned bytes. When it is full, a promotion must be worth twice as much per byte
+ * as what it evicts.
  */
 #pragma once
 
@@ -145,11 +151,13 @@ void pin_policy_init(struct pin_policy *policy, const struct pin_cost *cost,
 /* The site of this key, entered if need be. Never NULL. */
 struct pin_site *pin_policy_site(struct pin_policy *policy, uint64_t key);
 
-/* `pooled`: its memory is pinned already, at no cost. `carried_ns`: pin_policy_carry() of the last allocation in the same memory. */
+/* `pooled`: its memory is pinned already, at no cost. `carried_ns`: pin_policy_carry() of the last
+ * allocation in the same memory. */
 void pin_policy_allocate(struct pin_policy *policy, struct pin_account *account,
                          struct pin_site *site, uint64_t bytes, bool pooled, uint64_t carried_ns);
 
-/* Before a copy of `bytes` of it. `in_flight`: threads whose copies a registration would stall. Changes nothing but account->reason. */
+/* Before a copy of `bytes` of it. `in_flight`: threads whose copies a registration would stall.
+ * Changes nothing but account->reason. */
 struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin_account *account,
                                            uint64_t bytes, enum pin_direction to,
                                            unsigned in_flight, uint64_t now_ns);
@@ -179,13 +187,15 @@ uint64_t pin_policy_carry(const struct pin_account *account);
 /* Pinned bytes in pools rose or fell. */
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes);
 
-/* The pinned account that is worth least per byte, if it is worth less than half of what `candidate` would be; NULL: none. Does not unpin it. Skips
- * those that are `fixed`. Time grows with the number of pinned accounts. */
+/* The pinned account that is worth least per byte, if it is worth less than half of what
+ * `candidate` would be; NULL: none. Does not unpin it. Skips those that are `fixed`. Time grows
+ * with the number of pinned accounts. */
 struct pin_account *pin_policy_victim(struct pin_policy *policy,
                                       const struct pin_account *candidate, uint64_t saving_ns,
                                       uint64_t now_ns);
 
-/* The lease to end so that `bytes` more fit: the one whose memory was not copied for longest. NULL: they fit, or no lease can end. */
+/* The lease to end so that `bytes` more fit: the one whose memory was not copied for longest. NULL:
+ * they fit, or no lease can end. */
 struct pin_account *pin_policy_lease_victim(struct pin_policy *policy, uint64_t bytes);
 
 /* What a block of `bytes` of this site is expected to be worth. 0: nothing is known. */

@@ -23,7 +23,8 @@ enum {
 #define MREMAP_DONTUNMAP 4
 #endif
 
-/* Without the C library's functions: libraries that account mappings wrap these, and must not count this address space. */
+/* Without the C library's functions: libraries that account mappings wrap these, and must not count
+ * this address space. */
 static void *map(uint64_t bytes, int protection)
 {
     int saved = errno;

@@ -1,12 +1,15 @@
 /*
  * region.h: address space of our own, from which large allocations are served.
  *
- * Every allocation is one extent: whole pages, its own registration. Two spaces: large extents (4 MiB and up) begin on a huge page and ask for huge
- * pages, small ones begin on 64 KiB. A table maps each unit of address space to its extent, so that any address is found at once and without a lock.
+ * Every allocation is one extent: whole pages, its own registration. Two spaces: large extents (4
+ * MiB and up) begin on a huge page and ask for huge pages, small ones begin on 64 KiB. A table
+ * maps each unit of address space to its extent, so that any address is found at once and without
+ * a lock.
  *
- * Freed extents keep their pages ("warm"), because touching fresh memory is the largest cost of all; the caller decides how much may stay
- * and purges the oldest. Free neighbours merge and large ones are split, but never an extent that is registered: a registration is given
- * back as a whole, and a copy must not cross its border.
+ * Freed extents keep their pages ("warm"), because touching fresh memory is the largest cost of
+ * all; the caller decides how much may stay and purges the oldest. Free neighbours merge and large
+ * ones are split, but never an extent that is registered: a registration is given back as a whole,
+ * and a copy must not cross its border.
  *
  * Memory comes from the kernel, not from malloc. Callers hold a lock, but for region_find().
  */
@@ -90,8 +93,9 @@ static inline bool region_has(const struct region *region, const void *address)
            (at - region->space[1].start < region->space[1].bytes && region->space[1].bytes);
 }
 
-/* An extent for `size` bytes at `alignment` (a power of two, 2 MiB at most); NULL: no address space, or no memory for tables. Prefers memory that is
- * registered if `pinned`, else that which is not; then warm memory. Its contents are anything up to `touched`, zero behind. */
+/* An extent for `size` bytes at `alignment` (a power of two, 2 MiB at most); NULL: no address
+ * space, or no memory for tables. Prefers memory that is registered if `pinned`, else that which
+ * is not; then warm memory. Its contents are anything up to `touched`, zero behind. */
 struct extent *region_take(struct region *region, uint64_t size, uint64_t alignment, bool pinned);
 
 /* Whether region_take() would find registered memory. */
@@ -107,7 +111,8 @@ void region_attach(struct region *region, struct extent *extent);
 /* The free registered extent that has been free for longest; NULL: none. */
 struct extent *region_idle_oldest(const struct region *region);
 
-/* Give pages of free, unregistered extents back to the kernel, oldest first, until at most `keep` bytes are warm. */
+/* Give pages of free, unregistered extents back to the kernel, oldest first, until at most `keep`
+ * bytes are warm. */
 void region_purge(struct region *region, uint64_t keep);
 
 /* What a live extent may grow to in place: all of its own pages. */

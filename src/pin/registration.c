@@ -1,4 +1,5 @@
-/* registration.c: calls of the driver that register and unregister, and what they are limited by. See manager.h. */
+/* registration.c: calls of the driver that register and unregister, and what they are limited by.
+ * See manager.h. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -173,7 +174,8 @@ static bool headroom_read(uint64_t *ret)
     return true;
 }
 
-/* Of what is pinned and what is left together, half may be pinned: so a limit that shrinks unpins. */
+/* Of what is pinned and what is left together, half may be pinned: so a limit that shrinks
+ * unpins. */
 void pin_budget_refresh(uint64_t now_ns)
 {
     struct pin_manager *m = &pin_manager;
@@ -226,7 +228,8 @@ void pin_unregister_all(enum pin_reason reason)
     pin_unlock();
 }
 
-/* The kernel copies pinned pages for a child at fork, which takes ten times as long as unregistering and registering again. */
+/* The kernel copies pinned pages for a child at fork, which takes ten times as long as
+ * unregistering and registering again. */
 static void before_fork(void)
 {
     struct pin_manager *m = &pin_manager;
@@ -235,7 +238,8 @@ static void before_fork(void)
         pin_unregister_all(PIN_REASON_FORK);
 }
 
-/* Handlers run in the reverse order of their registration. The driver has its own, which may hold its locks: ours must come before these, so it is registered after them. */
+/* Handlers run in the reverse order of their registration. The driver has its own, which may hold
+ * its locks: ours must come before these, so it is registered after them. */
 void pin_fork_watch(void)
 {
     uint32_t none = 0;

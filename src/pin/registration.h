@@ -1,4 +1,5 @@
-/* registration.h: between manager.c, copy.c and registration.c. The lock is held, and given up while the driver works. */
+/* registration.h: between manager.c, copy.c and registration.c. The lock is held, and given up
+ * while the driver works. */
 #pragma once
 
 #include "pin/manager.h"

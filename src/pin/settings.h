@@ -1,4 +1,5 @@
-/* settings.h: what the environment says (doc/pinning.md lists the variables). Read once; programs that run with more rights than their user get the defaults. */
+/* settings.h: what the environment says (doc/pinning.md lists the variables). Read once; programs
+ * that run with more rights than their user get the defaults. */
 #pragma once
 
 #include <stdbool.h>

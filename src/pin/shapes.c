@@ -21,7 +21,8 @@ static uint32_t half(const void *params, size_t offset)
     return value;
 }
 
-/* The pointer of a side whose type, host pointer and device pointer lie at these offsets; NULL: not in host memory that is served. */
+/* The pointer of a side whose type, host pointer and device pointer lie at these offsets; NULL: not
+ * in host memory that is served. */
 static const void *side(const void *params, size_t type, size_t host, size_t device)
 {
     uint32_t kind = half(params, type);

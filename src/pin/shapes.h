@@ -1,4 +1,5 @@
-/* shapes.h: where the host's sides lie in the driver's structures of copies in two and three dimensions. Offsets are part of its ABI. */
+/* shapes.h: where the host's sides lie in the driver's structures of copies in two and three
+ * dimensions. Offsets are part of its ABI. */
 #pragma once
 
 #include <stdbool.h>

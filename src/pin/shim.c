@@ -68,7 +68,8 @@ void *shim_for_symbol(const char *symbol, void *real)
     return NULL;
 }
 
-/* As the driver chooses: the newest form that the version has; with a default stream per thread the twin, if there is one. */
+/* As the driver chooses: the newest form that the version has; with a default stream per thread the
+ * twin, if there is one. */
 void *shim_for_name(const char *name, int version, bool per_thread, void *real)
 {
     size_t found = SHIMS;
@@ -132,7 +133,8 @@ static void *find_nothing(void)
     return NULL;
 }
 
-/* dlsym() looks at the address of its caller for RTLD_NEXT: hence the jump, and no call in between. */
+/* dlsym() looks at the address of its caller for RTLD_NEXT: hence the jump, and no call in
+ * between. */
 TAIL_CALL(dlsym, pin_symbol_prepare);
 uintptr_t pin_symbol_prepare(uintptr_t arguments[3])
 {

@@ -1,8 +1,10 @@
 /*
  * shim.h: in front of the driver.
  *
- * A program reaches the driver by names that it is linked with, by dlsym(), or by cuGetProcAddress(), from which the CUDA runtime (static or shared) takes all its functions. Each of these leads to a function of ours with
- * the same arguments, which calls the driver's. Nothing else of the driver is touched.
+ * A program reaches the driver by names that it is linked with, by dlsym(), or by
+ * cuGetProcAddress(), from which the CUDA runtime (static or shared) takes all its functions. Each
+ * of these leads to a function of ours with the same arguments, which calls the driver's. Nothing
+ * else of the driver is touched.
  */
 #pragma once
 
@@ -22,11 +24,13 @@ enum shim {
     SHIMS
 };
 
-/* The driver's own function; never NULL: without a driver, one that fails with CUDA_ERROR_NOT_INITIALIZED. */
+/* The driver's own function; never NULL: without a driver, one that fails with
+ * CUDA_ERROR_NOT_INITIALIZED. */
 void *shim_real(enum shim which);
 #define SHIM_REAL(type, symbol) ((__typeof__(type) *)shim_real(SHIM_##symbol))
 
-/* Ours in place of `real`, which a program found under an exported name, or by cuGetProcAddress(). NULL: we have none, keep it. */
+/* Ours in place of `real`, which a program found under an exported name, or by cuGetProcAddress().
+ * NULL: we have none, keep it. */
 void *shim_for_symbol(const char *symbol, void *real);
 void *shim_for_name(const char *name, int version, bool per_thread, void *real);
 

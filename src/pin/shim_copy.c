@@ -1,8 +1,11 @@
 /*
  * shim_copy.c: copies.
  *
- * A copy of memory that we registered must mean what it means for pageable memory. To the device: when the call returns, the source may be changed. From the device: the data are there. The driver keeps that for synchronous
- * copies; asynchronous ones are waited for, or, when they are small, made from a copy that the driver stages at once, as it does with pageable memory. MEMOIR_PIN_ASYNC=1 says that the program waits by itself.
+ * A copy of memory that we registered must mean what it means for pageable memory. To the device:
+ * when the call returns, the source may be changed. From the device: the data are there. The
+ * driver keeps that for synchronous copies; asynchronous ones are waited for, or, when they are
+ * small, made from a copy that the driver stages at once, as it does with pageable memory.
+ * MEMOIR_PIN_ASYNC=1 says that the program waits by itself.
  */
 #include <string.h>
 

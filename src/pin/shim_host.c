@@ -1,7 +1,9 @@
 /*
  * shim_host.c: pinned memory of the program's own, questions about memory, and contexts that go.
  *
- * The program must not notice that we registered its memory: it may register that memory itself, and the driver's answers are those about pageable memory. Such a question is put for a page of ours that is never registered.
+ * The program must not notice that we registered its memory: it may register that memory itself,
+ * and the driver's answers are those about pageable memory. Such a question is put for a page of
+ * ours that is never registered.
  */
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* shim_shape.c: copies in two and three dimensions, batches, and nodes of graphs. See shim_copy.c for what they must keep. */
+/* shim_shape.c: copies in two and three dimensions, batches, and nodes of graphs. See shim_copy.c
+ * for what they must keep. */
 #include "pin/manager.h"
 #include "pin/shapes.h"
 #include "pin/shim.h"

@@ -1,7 +1,8 @@
 /* shim_table.h: the functions of the driver that we stand in front of.
  *
- * SHIM(symbol, name, version): a program asks cuGetProcAddress() for `name`, and gets `symbol` from `version` of the interface on. TWIN: the form for a default stream per thread. Lines of one name are in the
- * order of their versions. */
+ * SHIM(symbol, name, version): a program asks cuGetProcAddress() for `name`, and gets `symbol`
+ * from `version` of the interface on. TWIN: the form for a default stream per thread. Lines of one
+ * name are in the order of their versions. */
 
 SHIM(cuGetProcAddress, "cuGetProcAddress", 11030)
 SHIM(cuGetProcAddress_v2, "cuGetProcAddress", 12000)

@@ -1,8 +1,10 @@
 /*
  * state.h: the file in which a process shows what is pinned, and why.
  *
- * A shared mapping beside the book of the process, named pin-PID, made when the process first copies served memory. The library stores into it what it decided;
- * `memoir pin explain` and memoird read it. A child of fork does not have the mapping and makes a file of its own. Readers trust nothing in it (state_read.h).
+ * A shared mapping beside the book of the process, named pin-PID, made when the process first
+ * copies served memory. The library stores into it what it decided; `memoir pin explain` and
+ * memoird read it. A child of fork does not have the mapping and makes a file of its own. Readers
+ * trust nothing in it (state_read.h).
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* state_read.h: read what a process shows about its pinning (state.h), and saved histories (history.h). For programs: uses malloc. Nothing in these files is trusted. */
+/* state_read.h: read what a process shows about its pinning (state.h), and saved histories
+ * (history.h). For programs: uses malloc. Nothing in these files is trusted. */
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +9,8 @@
 #include "pin/history.h"
 #include "pin/state.h"
 
-/* A copy of the file of this process, checked whole: numbers are within bounds, texts end. `dir`: where books are kept (NULL: the usual places). For free(). -ENOENT: the process shows none;
+/* A copy of the file of this process, checked whole: numbers are within bounds, texts end. `dir`:
+ * where books are kept (NULL: the usual places). For free(). -ENOENT: the process shows none;
  * -EACCES; -EBADMSG: not such a file; -ENOMEM. */
 int pin_state_read(const char *dir, pid_t pid, uint32_t uid, struct pin_state **ret_state);
 /* The same from the bytes of a file; those are borrowed. */

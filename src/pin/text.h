@@ -1,4 +1,5 @@
-/* text.h: texts without stdio: for files that the library writes and reads. Bounded; what does not fit is left out, and `cut` says so. */
+/* text.h: texts without stdio: for files that the library writes and reads. Bounded; what does not
+ * fit is left out, and `cut` says so. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* wrap.c: the C library's allocator, as the program calls it. Large requests are served here, all others go on to the allocator that the program has. */
+/* wrap.c: the C library's allocator, as the program calls it. Large requests are served here, all
+ * others go on to the allocator that the program has. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -74,7 +75,8 @@ WRAP_API void *realloc(void *block, size_t bytes)
     if (!boot && bytes < pin_settings.threshold_bytes)
         return pin_next_find() ? pin_next.realloc(block, bytes) : NULL;
     size_t old = boot ? pin_next_boot_size(block) : pin_next_find() ? pin_next.usable(block) : 0;
-    /* A block that was large already stays where it is: the other allocator may be able to grow it in place. */
+    /* A block that was large already stays where it is: the other allocator may be able to grow it
+     * in place. */
     if (!boot && old >= pin_settings.threshold_bytes)
         return pin_next.realloc(block, bytes);
     void *fresh = pin_allocate(bytes, 1, false, &from);

@@ -242,6 +242,7 @@ static const struct query_column columns[] = {
     TEXT("user", USER, NULL),
     FIGURE("uid", QUERY_NUMBER, QUERY_SAME, UID, NULL),
     {"node", NULL, QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     TEXT("device", DEVICE, "number and name of the device, or host"),
     FIGURE("ordinal", QUERY_NUMBER, QUERY_SAME, ORDINAL,
            "the number that programs use for the device"),

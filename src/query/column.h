@@ -178,6 +178,15 @@ struct query_table {
     bool (*resolve)(const char *name, size_t len, struct query_field *ret_field);
 };
 
+/* How many nodes a group is on: 1 where one answers, the sum where a cluster does (query_sum_nodes()). Beside the column node. */
+#define QUERY_COLUMN_NODES                                                     \
+    {                                                                          \
+        "nodes", "nodes of the cluster that have it", QUERY_NUMBER, QUERY_MAX, \
+            .get = query_get_one                                               \
+    }
+void query_get_one(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret);
+
 /* For getters. */
 static inline void query_set_number(struct query_value *value, uint64_t number)
 {

@@ -551,3 +551,12 @@ int query_error_print(const struct query_error *error, const struct query_spec *
         buffer_append_char(out, '^');
     return out->error;
 }
+
+void query_sum_nodes(struct query *query)
+{
+    for (size_t i = 0; i < query->n_outputs; i++)
+        if (query->outputs[i].field.column &&
+            query->outputs[i].field.column->get == query_get_one &&
+            query->outputs[i].aggregate == QUERY_MAX)
+            query->outputs[i].aggregate = QUERY_SUM;
+}

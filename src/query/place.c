@@ -70,3 +70,9 @@ void place_space(const struct query_world *world, const struct query_row *row,
     query_set_text(ret,
                    ledger_space_name(row->account ? row->account->space : row->capacity->space));
 }
+
+void query_get_one(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, 1);
+}

@@ -299,6 +299,9 @@ struct query_partial_from {
 int query_partial_read_from(struct query_result *into, const void *bytes, size_t len,
                             const struct query_partial_from *from);
 
+/* For a query that only merges one partial result of each node, before the first: groups count their nodes. */
+void query_sum_nodes(struct query *query);
+
 /* Drop the rows past the limit of a finished result without groups, as if there had been many more: they are counted, and
  * added to `others`. Groups stay, since any may be among the first once all parts are merged. -ENOMEM. */
 int query_result_trim(struct query_result *result);

@@ -257,6 +257,7 @@ static void get_yes(const struct query_world *world, const struct query_row *row
 static const struct query_column device_columns[] = {
     DEVICE_COLUMNS(0),
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"capacity",
      "size of the space: as the driver or root tells it, else as all users claim it who claim one; where they "
      "disagree, your own claim",

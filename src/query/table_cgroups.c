@@ -113,6 +113,7 @@ static const struct query_column columns[] = {
     {"depth", NULL, QUERY_NUMBER, QUERY_MIN, .get = get_depth},
     {"order", NULL, QUERY_NUMBER, QUERY_MIN, .get = get_order},
     {"node", NULL, QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     TEXT("container", NULL, TEXT_CONTAINER),
     TEXT("pod", NULL, TEXT_POD),
     TEXT("job", NULL, TEXT_JOB),

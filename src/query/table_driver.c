@@ -136,6 +136,7 @@ static const struct query_column columns[] = {
     {"user", NULL, QUERY_TEXT, .get = get_user},
     {"uid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_uid},
     {"node", NULL, QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"device", "number and name of the device", QUERY_TEXT, .get = place_device},
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,
      .get = place_ordinal},

@@ -224,6 +224,7 @@ static const struct query_column columns[] = {
     {"user", "whose it was", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"cause", "how it ended", QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_CAUSE,
      .get = get_text},
     {"kind", "of the cause: code, signal, oom, exec or unknown", QUERY_TEXT, .flags = QUERY_PRIVATE,

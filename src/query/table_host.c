@@ -281,6 +281,7 @@ static const struct query_column columns[] = {
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = get_uid},
     {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"state", "running, sleeping, waiting (for a disk), stopped, zombie ...", QUERY_TEXT,
      .get = get_state},
     {"kernel_thread", "is it a thread of the kernel", QUERY_YES, .get = get_kernel},

@@ -9,19 +9,19 @@ typedef void query_getter(const struct query_world *world, const struct query_ro
 query_getter process_pid, process_program, process_user, process_uid, process_node, process_state,
     process_command, process_exe;
 
-#define PROCESS_COLUMNS                                                                      \
-    {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .get = process_pid},                     \
-        {"program", "name of the program, or of the script that it runs", QUERY_TEXT,        \
-         .get = process_program},                                                            \
-        {"user", "who owns the process", QUERY_TEXT, .get = process_user},                   \
-        {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = process_uid},       \
-        {"node", "name of the machine", QUERY_TEXT, .get = process_node},                    \
-        {"state", "running, stopped, closed, exited, replaced or unknown", QUERY_TEXT,       \
-         .get = process_state},                                                              \
-        {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE,                  \
-         .get = process_command},                                                            \
-    {                                                                                        \
-        "exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = process_exe \
+#define PROCESS_COLUMNS                                                                       \
+    {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .get = process_pid},                      \
+        {"program", "name of the program, or of the script that it runs", QUERY_TEXT,         \
+         .get = process_program},                                                             \
+        {"user", "who owns the process", QUERY_TEXT, .get = process_user},                    \
+        {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = process_uid},        \
+        {"node", "name of the machine", QUERY_TEXT, .get = process_node}, QUERY_COLUMN_NODES, \
+        {"state", "running, stopped, closed, exited, replaced or unknown", QUERY_TEXT,        \
+         .get = process_state},                                                               \
+        {"command", "the command line", QUERY_TEXT, .flags = QUERY_PRIVATE,                   \
+         .get = process_command},                                                             \
+    {                                                                                         \
+        "exe", "path of the program", QUERY_TEXT, .flags = QUERY_PRIVATE, .get = process_exe  \
     }
 
 /* What its books say. */

@@ -67,6 +67,7 @@ static void get_scarcity(const struct query_world *world, const struct query_row
 
 static const struct query_column columns[] = {
     {"node", NULL, QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     BYTES("total", NULL, total_bytes),
     BYTES("available", NULL, available_bytes),
     BYTES("used", "total - available", used_bytes),

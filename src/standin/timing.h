@@ -1,8 +1,10 @@
 /*
- * timing.h: what copies and registrations would take on a machine with a GPU, in virtual time; and copies of pinned memory that are late.
+ * timing.h: what copies and registrations would take on a machine with a GPU, in virtual time; and
+ * copies of pinned memory that are late.
  *
- * A real driver returns from an asynchronous copy of pinned memory before the bytes have moved. With MEMOIR_STANDIN_LATE=1 the stand-in
- * does so, too: such copies are made when something waits for them. A program that changes its buffer too early then gets wrong bytes.
+ * A real driver returns from an asynchronous copy of pinned memory before the bytes have moved.
+ * With MEMOIR_STANDIN_LATE=1 the stand-in does so, too: such copies are made when something waits
+ * for them. A program that changes its buffer too early then gets wrong bytes.
  */
 #pragma once
 

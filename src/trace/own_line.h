@@ -1,22 +1,24 @@
 /* own_line.h: by which line people know a call site. Pure.
  *
- * A site is a stack. People know it by one line, their own: the innermost line of a script outside installed packages; else the
- * innermost line of any script; else the innermost native frame outside the CUDA runtime and known libraries (torch, cuBLAS,
- * NCCL ...); else the innermost one outside the CUDA runtime and driver. Commands and page choose by this one rule. */
+ * A site is a stack. People know it by one line, their own: the innermost line of a script
+ * outside installed packages; else the innermost line of any script; else the innermost native
+ * frame outside the CUDA runtime and known libraries (torch, cuBLAS, NCCL ...); else the
+ * innermost one outside the CUDA runtime and driver. Commands and page choose by this one rule. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "trace/sites.h"
 
-/* Index of the frame that the site is known by; -1: it has no frames. Names of native frames help to skip a runtime that is
- * linked statically. */
+/* Index of the frame that the site is known by; -1: it has no frames. Names of native frames
+ * help to skip a runtime that is linked statically. */
 int trace_frame_choose(const struct trace_site *site);
 
 /* The next frame outwards that is of the program's own, of a script if `frame` is; -1: none. */
 int trace_frame_caller(const struct trace_site *site, int frame);
 
-/* The module that asked for the memory: the innermost frame's that is not the CUDA runtime or driver; "" if there is none. */
+/* The module that asked for the memory: the innermost frame's that is not the CUDA runtime or
+ * driver; "" if there is none. */
 const char *trace_site_module(const struct trace_site *site);
 
 /* Is it a line of an interpreted program? */

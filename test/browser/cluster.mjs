@@ -32,7 +32,7 @@ export function clusterTests(scene, test) {
     const nodes = []
     try {
       await startNodes(nodes, scene)
-      for (const [i, node] of nodes.entries()) {
+      for (const [i, node] of [...nodes.entries()].reverse()) { // the first one last: a node is killed there
         const { context, page } = await pageOf(scene, node)
         await visit(page, node.url, 'cluster')
         const table = page.getByRole('grid', { name: 'nodes of the cluster' }).or(page.getByLabel('nodes of the cluster')).first()

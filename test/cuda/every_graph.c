@@ -26,9 +26,11 @@ static void streams(bool twin)
     OK_TWIN(cuStreamQuery, ptsz, s);
     OK_TWIN(cuStreamGetCtx, ptsz, s, &c);
     OK_TWIN(cuStreamIsCapturing, ptsz, s, &capturing);
-    int mode = 2; /* relaxed */
+    int mode = 2; /* relaxed; exchanged for the thread's own, global, and back */
     OK(cuThreadExchangeStreamCaptureMode, &mode);
+    HOLDS(mode == 0);
     OK(cuThreadExchangeStreamCaptureMode, &mode);
+    HOLDS(mode == 2);
     OK_TWIN(cuLaunchKernel, ptsz, NULL, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL);
     OK(cuEventDestroy, first);
     OK(cuEventDestroy_v2, second);

@@ -1,5 +1,7 @@
-/* pin_drive.c: a CUDA program that knows nothing of pinning. It takes its functions from cuGetProcAddress(), as the CUDA runtime does, checks every byte that it
- * copies, and prints one line of JSON at the end: what went wrong (nothing, if all is well), and what the preloaded library says about itself, if there is one. */
+/* pin_drive.c: a CUDA program that knows nothing of pinning. It takes its functions from
+ * cuGetProcAddress(), as the CUDA runtime does, checks every byte that it copies, and prints one
+ * line of JSON at the end: what went wrong (nothing, if all is well), and what the preloaded
+ * library says about itself, if there is one. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -440,7 +442,8 @@ static void threads(size_t bytes, unsigned n, unsigned rounds)
         pthread_join(thread[i], NULL);
 }
 
-/* The budget shrinks while blocks are pinned: by a call, or (PIN_DRIVE_WAIT) by a cgroup that is changed from outside. */
+/* The budget shrinks while blocks are pinned: by a call, or (PIN_DRIVE_WAIT) by a cgroup that is
+ * changed from outside. */
 static void budgets(size_t bytes)
 {
     CUdeviceptr device = device_memory(bytes);

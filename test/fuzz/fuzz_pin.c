@@ -1,4 +1,5 @@
-/* What a process shows about its pinning, histories and calibrations are files of strangers: whatever is in them, numbers stay within bounds and texts end. */
+/* What a process shows about its pinning, histories and calibrations are files of strangers:
+ * whatever is in them, numbers stay within bounds and texts end. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

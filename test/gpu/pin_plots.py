@@ -18,7 +18,7 @@ from pin_run import wire_ms  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
 COLOURS = {"malloc": "#8c8c8c", "host": "#c0504d", "seed": "#d98b2b", "use": "#4f81bd", "auto": "#2e8b57", "profile": "#7f5fa9", "wire": "#222222"}
-NAMES = {"malloc": "malloc: nothing pinned", "host": "cudaHostAlloc: everything pinned", "seed": "the seed: profile, then use", "use": "Memoir, use",
+NAMES = {"malloc": "malloc: nothing pinned", "host": "cudaHostAlloc: everything pinned", "seed": "two runs: profile, then use", "use": "Memoir, use",
          "auto": "Memoir, auto", "profile": "Memoir, profile", "wire": "the wire"}
 
 

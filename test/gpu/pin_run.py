@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Smart pinning on a machine with a GPU: the seed's workload, hostile traces, PyTorch. Run by script/test-gpu pin.
+"""Smart pinning on a machine with a GPU: two hot and 25 cold buffers, hostile traces, PyTorch. Run by script/test-gpu pin.
 
 Usage: pin_run.py BIN OUT [--quick] [--seconds N] [--rounds A,B,C] [--sizes MIB,...] [--parts torch,traces,shadow,fork,seed]
 
@@ -139,7 +139,7 @@ def seed_rows(results):
         these = [s for s in seed_ratio if s[1].endswith(variant)]
         if these:
             worst = min(these)
-            row(f"auto against the seed's policy from 64 MiB, whole program, {variant}", f"{worst[0]:.2f} x faster at worst ({worst[1]})", ">= 1.3",
+            row(f"auto against two runs (profile, then use) from 64 MiB, whole program, {variant}", f"{worst[0]:.2f} x faster at worst ({worst[1]})", ">= 1.3",
                 worst[0] >= 1.3)
     for sizes, limit in (((16,), 1.35), ((64, 128, 256), 1.5)):
         these = [(r, f"{s} MiB {v}") for s, r, v in wire_ratio if s in sizes]

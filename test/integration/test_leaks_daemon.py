@@ -96,7 +96,7 @@ class LeaksTest(NativeTest):
         self.leak_client("leak", RATE)
         answer = self.connect().ask({"query": {"table": "leaks", "where": "level>=0"}})
         self.assertEqual(answer["result"]["rows"], [])
-        document = json.loads(self.memoir("--json", "--needs", "100ms").stdout)  # so it watches by itself
+        document = json.loads(self.memoir("--json", "--all", "--needs", "100ms").stdout)  # so it watches by itself
         self.assertEqual(document["rows"][0]["watcher"], "memoir")
 
 

@@ -320,6 +320,16 @@ class Commands(PinTest):
             sums.add(done.stderr.split("checksum ")[1].split()[0])
         self.assertEqual(len(sums), 1)
 
+    def test_memoir_run_inside_and_around(self):
+        for words in (["pin", "run", "--dir", str(self.folder), "--", str(MEMOIR), "run", "--quiet", "--dir", str(self.folder), "--"],
+                      ["run", "--quiet", "--dir", str(self.folder), "--", str(MEMOIR), "pin", "run", "--dir", str(self.folder), "--"]):
+            done = subprocess.run([str(MEMOIR), *words, str(DRIVE), "turn", str(MIB)], capture_output=True, text=True, timeout=PATIENCE_S,
+                                  env=self.variables(None))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            answer = json.loads(done.stdout)
+            self.assertEqual((answer["wrong"], answer["registers"]), (0, 1), words)
+            self.assertIn("750 copies of 27 allocations", done.stderr)
+
     def test_exit_codes_are_the_program_s(self):
         self.assertEqual(self.memoir("run", "-q", "--", "sh", "-c", "exit 7").returncode, 7)
         self.assertEqual(self.memoir("run", "--", "sh", "-c", "exit 7").returncode, 7)

@@ -1,5 +1,6 @@
 """memoir run --assert: one line and an exit status for CI; and CPython, whose objects malloc serves by default."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -120,6 +121,27 @@ class Python(RunTest):
         program = "kept = [{'key': i} for i in range(100000)]"
         self.assertEqual(self.run_it("--quiet", "--assert", "peak>20MB", PYTHON, "-c", program).returncode, 0)
         self.assertEqual(self.run_it("--quiet", "--keep-pymalloc", "--assert", "peak>20MB", PYTHON, "-c", program).returncode, 1)
+
+
+class Outside(RunTest):
+    """What malloc does not see is told, too."""
+
+    def test_the_summary_tells_what_was_resident(self):
+        program = "import time; kept = [{'key': i} for i in range(200000)]; time.sleep(2)"
+        done = self.run_it("--keep-pymalloc", "--summary", PYTHON, "-c", program)
+        self.assertRegex(done.stderr, r"memoir: of .* resident after .*: CPython arenas \(pymalloc\) [2-9]\d\.\d MB, ")
+        file = self.folder / "summary.json"
+        self.run_it("--keep-pymalloc", "--quiet", "--json", file, PYTHON, "-c", program)
+        told = json.loads(file.read_text())
+        self.assertEqual(sum(told["explain"]["kinds"].values()), told["explain"]["rss_bytes"])
+        self.assertGreater(told["explain"]["kinds"]["runtime"], 20_000_000)
+        self.assertIsNone(told["outside_growth"])
+
+    def test_growth_outside_malloc_is_told_with_its_owner(self):
+        program = ("import time\nkept = []\nfor i in range(660):\n"
+                   "  kept.extend({'a': i, 'b': str(j)} for j in range(300))\n  time.sleep(0.05)\n")
+        done = self.run_it("--keep-pymalloc", "--summary", PYTHON, "-c", program)
+        self.assertRegex(done.stderr, r"memoir: RSS grows by \d+\.\d MB/min, .*/min of it in the heap: it is CPython arenas")
 
 
 if __name__ == "__main__":

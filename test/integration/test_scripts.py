@@ -131,7 +131,7 @@ class Up(Folder):
         super().setUp()
         (self.dir / "script").mkdir()
         (self.dir / "dist/bin").mkdir(parents=True)
-        for name in ("up", "lib.sh"):
+        for name in ("up", "up-lib.sh", "lib.sh"):
             shutil.copy(ROOT / "script" / name, self.dir / "script")
         self.write("script/build", "#!/bin/sh\n").chmod(0o755)
         for folder, name in (("daemon", "memoird"), ("cli", "memoir")):

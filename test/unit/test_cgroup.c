@@ -1,5 +1,6 @@
 /* How much a cgroup may still take: one answer, whichever part of Memoir asks. */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "base/clock.h"
 #include "book/cgroup.h"
@@ -159,6 +160,119 @@ static void unreadable_limit_is_an_error_and_an_absent_one_is_not(void **state)
     assert_int_equal(cgroup_memory_headroom(&memory), 4);
 }
 
+struct seen {
+    size_t n;
+    uint64_t limits[4];
+};
+
+static void note(const struct cgroup_memory *memory, void *context)
+{
+    struct seen *seen = context;
+    assert_true(seen->n < 4);
+    seen->limits[seen->n++] = memory->limit_bytes;
+}
+
+static int walk(const char *path, struct seen *ret_seen)
+{
+    char root[128], folder[CGROUP_FOLDER_MAX];
+    *ret_seen = (struct seen){0};
+    snprintf(root, sizeof(root), "%s/cgroups", tree_root);
+    int top = cgroup_folder(root, false, path, folder, sizeof(folder));
+    assert_true(top > 0);
+    return cgroup_memory_each(folder, (size_t)top, false, note, ret_seen);
+}
+
+/* From the cgroup up to the root, each once, whatever slashes the path has; one that cannot be read does not hide the
+ * others, and the first error is told. */
+static void all_above_are_read_and_the_first_error_is_told(void **state)
+{
+    struct seen seen;
+    cgroup_write("", "3", "1", "0", false);
+    cgroup_write("a", "2", "1", "0", false);
+    cgroup_write("a/b", "1", "1", "0", false);
+    static const char *const paths[] = {"/a/b", "/a/b/", "/a/b//"};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        assert_int_equal(walk(paths[i], &seen), 0);
+        assert_int_equal(seen.n, 3);
+        assert_int_equal(seen.limits[0], 1);
+        assert_int_equal(seen.limits[2], 3);
+    }
+    assert_int_equal(walk("/a/none", &seen), 0);
+    assert_int_equal(seen.n, 2);
+    assert_int_equal(walk("/", &seen), 0);
+    assert_int_equal(seen.n, 1);
+    cgroup_write("a", "lots", "1", "0", false);
+    assert_int_equal(walk("/a/b", &seen), -EBADMSG);
+    assert_int_equal(seen.n, 2);
+    cgroup_write("", "many", "1", "0", false);
+    assert_int_equal(walk("/a/b", &seen), -EBADMSG);
+    assert_int_equal(seen.n, 1);
+}
+
+static void lines_may_be_empty_cut_or_without_an_end(void **state)
+{
+    struct lines lines = {.fd = -1, .data = "\nabc\n\0z", .n = 7};
+    char line[4];
+    bool cut;
+    assert_true(lines_next(&lines, line, sizeof(line), &cut));
+    assert_string_equal(line, "");
+    assert_false(cut);
+    assert_true(lines_next(&lines, line, sizeof(line), &cut));
+    assert_string_equal(line, "abc");
+    assert_false(cut);
+    assert_true(lines_next(&lines, line, sizeof(line), &cut));
+    assert_string_equal(line, "?z");
+    assert_false(lines_next(&lines, line, sizeof(line), &cut));
+    lines = (struct lines){.fd = -1, .data = "abcd", .n = 4};
+    assert_true(lines_next(&lines, line, sizeof(line), &cut));
+    assert_string_equal(line, "abc");
+    assert_true(cut);
+    uint64_t n;
+    const char *end;
+    assert_true(lines_number("18446744073709551615x", &n, &end));
+    assert_true(n == UINT64_MAX && *end == 'x');
+    assert_true(lines_number("99999999999999999999", &n, NULL));
+    assert_true(n == UINT64_MAX);
+    assert_false(lines_number("x1", &n, NULL));
+    assert_false(lines_number("/1", &n, NULL));
+    assert_false(lines_number(":1", &n, NULL));
+}
+
+static size_t descriptors(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Longer than a chunk, up to the limit; and no descriptor stays open, whatever is found. */
+static void long_files_are_read_up_to_a_limit(void **state)
+{
+    static char text[LINES_TEXT_MAX + 4096];
+    size_t len = 0, before = descriptors();
+    uint64_t n = 0;
+    while (len < 3 * LINES_CHUNK)
+        len += (size_t)sprintf(text + len, "other %zu\n", len);
+    len += (size_t)sprintf(text + len, "key 42\n");
+    tree_write("f", text, len);
+    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
+    assert_int_equal(n, 42);
+    while (len < LINES_TEXT_MAX + 100)
+        len += (size_t)sprintf(text + len, "other %zu\n", len);
+    len += (size_t)sprintf(text + len, "late 43\n");
+    tree_write("f", text, len);
+    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
+    assert_int_equal(lines_read_number(tree_root, "f", "late", &n), -ENOENT);
+    assert_int_equal(headroom_below(tree_root, tree_root, 10).kind, HEADROOM_UNKNOWN);
+    tree_printf("meminfo", "MemTotal: 5 kB\nMemAvailable: 4 kB\n");
+    tree_printf("10/cgroup", "nonsense\n");
+    struct headroom h = headroom_below(tree_root, tree_root, 10);
+    assert_int_equal(h.kind, HEADROOM_MACHINE);
+    assert_int_equal(h.bytes, 4096);
+    assert_int_equal(descriptors(), before);
+}
+
 static void folder_has_room_or_says_so(void **state)
 {
     char folder[32];
@@ -179,6 +293,9 @@ int main(void)
         TREE_TEST(version_two_has_one_headroom),
         TREE_TEST(version_one_has_one_headroom),
         TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),
+        TREE_TEST(all_above_are_read_and_the_first_error_is_told),
+        cmocka_unit_test(lines_may_be_empty_cut_or_without_an_end),
+        TREE_TEST(long_files_are_read_up_to_a_limit),
         cmocka_unit_test(folder_has_room_or_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

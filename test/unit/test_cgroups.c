@@ -379,7 +379,7 @@ static void the_table_tells_containers_and_percents(void **state)
     struct answer a =
         ask(cgroups, &(struct query_spec){.table = "cgroups",
                                           .show = "path,container,pod,current,percent,"
-                                                  "processes,headroom,node,parent"});
+                                                  "processes,headroom,node,parent_path"});
     assert_int_equal(query_result_rows(a.result), 3);
     assert_string_equal(query_result_value(a.result, 0, 0).text, "/");
     assert_int_equal(query_result_value(a.result, 0, 1).state, 0);

@@ -43,6 +43,7 @@ static const struct query_column new_columns[] = {
     {"node", "machine", QUERY_TEXT, .get = get_node},
     {"program", "program", QUERY_TEXT, .get = get_program},
     {"rss", "bytes", QUERY_BYTES, .get = get_rss},
+    QUERY_COLUMN_NODES,
     {"heat", "bytes that the last version did not know", QUERY_BYTES, .get = get_rss},
     {0},
 };
@@ -271,6 +272,26 @@ static void a_node_cannot_speak_for_another(void **state)
     gather_free(g);
 }
 
+static void groups_count_their_nodes(void **state)
+{
+    static const struct item many[] = {{"x", "train", 1}, {"x", "train", 1}, {"x", "shell", 1}};
+    struct gather *g = begin("program", "nodes,count", NULL, MEMBER_ALIVE);
+    struct buffer two = partial(&new_table, "program", "nodes,count", NULL, many, 3);
+    struct buffer one = partial(&new_table, "program", "nodes,count", NULL, many, 2);
+    assert_true(reply(g, 0, &two, MS(1001)));
+    assert_true(reply(g, 1, &one, MS(1001)));
+    assert_true(reply(g, 2, &one, MS(1001)));
+    assert_int_equal(gather_finish(g), 0);
+    assert_int_equal(query_result_rows(gather_result(g)), 2);
+    assert_string_equal(query_result_value(gather_result(g), 0, 0).text, "train");
+    assert_int_equal(query_result_value(gather_result(g), 0, 1).number, 3);
+    assert_int_equal(query_result_value(gather_result(g), 0, 2).number, 6);
+    assert_int_equal(query_result_value(gather_result(g), 1, 1).number, 1);
+    buffer_release(&two);
+    buffer_release(&one);
+    gather_free(g);
+}
+
 static char *summary(const struct gather *g)
 {
     struct buffer out = BUFFER_INIT(1 << 16);
@@ -351,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_second_answer_and_a_stranger_s_are_ignored),
         cmocka_unit_test(an_invalid_answer_adds_nothing_and_is_said),
         cmocka_unit_test(a_node_cannot_speak_for_another),
+        cmocka_unit_test(groups_count_their_nodes),
         cmocka_unit_test(an_older_version_answers_without_what_it_lacks),
         cmocka_unit_test(parts_are_put_together),
         cmocka_unit_test(without_a_server_only_we_answer),

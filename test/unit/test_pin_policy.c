@@ -1,4 +1,5 @@
-/* The policy of pinning: decisions one by one, and totals against the offline optimum, on traces in virtual time. */
+/* The policy of pinning: decisions one by one, and totals against the offline optimum, on traces in
+ * virtual time. */
 #include "pin/policy.h"
 
 #include <stdio.h>
@@ -160,7 +161,8 @@ static void predictions_spend_only_the_credit_of_their_site(void **unused)
             copy(&policy, &a, 256 << 10, PIN_TO_DEVICE, n);
         pin_policy_free(&policy, &a);
     }
-    /* From now on all are copied once: each wrong guess costs credit, and then nothing is guessed any more. */
+    /* From now on all are copied once: each wrong guess costs credit, and then nothing is guessed
+     * any more. */
     int64_t credit = site->credit_ns;
     uint64_t wasted = policy.cost_ns, promotions = policy.promotions;
     site->mean_worth_ns_mib = UINT32_MAX; /* the guess stays wrong */
@@ -177,7 +179,8 @@ static void predictions_spend_only_the_credit_of_their_site(void **unused)
     assert_true((int64_t)(policy.cost_ns - wasted) <= credit + (int64_t)(2 * site->missed_ns));
 }
 
-/* One block after the other in the same memory, each copied once, as a loader of batches does it: no block is worth it alone. */
+/* One block after the other in the same memory, each copied once, as a loader of batches does it:
+ * no block is worth it alone. */
 static void memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough(void **unused)
 {
     struct pin_policy policy;
@@ -207,7 +210,8 @@ static void memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enou
     assert_false(copy(&policy, &other, 64 * MIB, PIN_TO_DEVICE, 100));
 }
 
-/* 25 blocks that are copied once each way, and two that are copied often, among memory that has no price: the cold ones use it one after the other. */
+/* 25 blocks that are copied once each way, and two that are copied often, among memory that has no
+ * price: the cold ones use it one after the other. */
 static void a_lease_serves_cold_memory_and_hot_memory_pays_its_price(void **unused)
 {
     enum { HOT = 2, COLD = 25 };
@@ -284,6 +288,7 @@ static void a_full_budget_evicts_what_is_worth_least_per_byte(void **unused)
         assert_true(++n < 100);
     assert_true(a.pinned && !b.pinned && c.pinned);
     assert_int_equal(b.reason, PIN_REASON_EVICTED);
+    assert_int_equal(b.since_ns, 0); /* it has to earn its place anew */
     assert_int_equal(policy.evictions, 1);
     assert_false(copy(&policy, &huge, 64 * MIB, PIN_TO_DEVICE, 1));
     assert_int_equal(huge.reason, PIN_REASON_BUDGET);
@@ -396,7 +401,8 @@ static void trace_random(struct trace *t, unsigned blocks, unsigned copies_max, 
     for (unsigned b = 0; b < blocks; b++) {
         t->block[b].site = (uint32_t)random_below(n_sites);
         t->block[b].bytes = (UINT64_C(1) << (16 + random_below(13))) + 4096 * random_below(16);
-        /* Mostly few, sometimes many, and hostile lengths: as many as it takes to be promoted, and no more. */
+        /* Mostly few, sometimes many, and hostile lengths: as many as it takes to be promoted, and
+         * no more. */
         t->block[b].copies = 1 + (unsigned)random_below(1 + random_below(copies_max));
         left[b] = t->block[b].copies;
     }
@@ -436,7 +442,8 @@ static void any_trace_costs_at_most_twice_the_optimum(void **unused)
     assert_true(worst > 1.2); /* or the traces are too easy */
 }
 
-/* Copies stop right after each promotion: found by asking the policy itself. Sites recur, so that predictions are attacked, too. */
+/* Copies stop right after each promotion: found by asking the policy itself. Sites recur, so that
+ * predictions are attacked, too. */
 static void an_adversary_gets_at_most_twice_the_optimum(void **unused)
 {
     double worst = 0;
@@ -471,7 +478,8 @@ static void an_adversary_gets_at_most_twice_the_optimum(void **unused)
     assert_true(worst > 1.5);
 }
 
-/* The k-th of 40 sites is copied 1/k as often; its blocks are made, copied and freed again and again. */
+/* The k-th of 40 sites is copied 1/k as often; its blocks are made, copied and freed again and
+ * again. */
 static void zipf_traces_come_within_a_fifth_of_the_optimum(void **unused)
 {
     double worst = 0, sum = 0;

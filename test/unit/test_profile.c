@@ -241,6 +241,27 @@ static void no_stack_holds_more_than_it_allocated(void **state)
     }
 }
 
+/* Only callers whose stack is not known take part in the division: an exact stack that happens to begin with the same
+ * frame keeps its figures, and is none of those without a stack. */
+static void exact_stacks_are_not_divided(void **state)
+{
+    struct profile *p = profile_new();
+    uint32_t m = fixture_module(p, "/bin/x", "id"), heap = fixture_heap(p);
+    uint32_t ask = fixture_frame(p, m, 1, "ask", NULL, 0),
+             up = fixture_frame(p, m, 2, "up", NULL, 0);
+    fixture_site(p, (struct fixture_site){heap, 0, 70, 7, 80, 8, 1, {ask, up}, 2});
+    fixture_site(p, (struct fixture_site){heap, PROFILE_SITE_SAMPLED, 5, 1, 5, 1, 1, {ask, up}, 2});
+    struct stacks s;
+    assert_int_equal(stacks_take(p, &s), 0);
+    assert_int_equal(s.n, 1);
+    assert_int_equal(s.orphans, 1);
+    assert_false(s.list[0].estimate);
+    assert_int_equal(s.list[0].figures.live_bytes, 70);
+    assert_int_equal(s.bare.live_bytes, 0);
+    stacks_release(&s);
+    profile_free(p);
+}
+
 static void samples_of_a_caller_that_counted_nothing_are_left_out(void **state)
 {
     struct profile *p = sampled(1000, 1, 1);
@@ -271,6 +292,7 @@ int main(void)
         cmocka_unit_test(a_limit_is_an_error_that_stays),
         cmocka_unit_test(exact_figures_are_divided_among_sampled_stacks),
         cmocka_unit_test(no_stack_holds_more_than_it_allocated),
+        cmocka_unit_test(exact_stacks_are_not_divided),
         cmocka_unit_test(the_shares_are_exactly_the_whole_whatever_the_numbers),
         cmocka_unit_test(what_no_sample_holds_stays_with_the_caller),
         cmocka_unit_test(samples_of_a_caller_that_counted_nothing_are_left_out),

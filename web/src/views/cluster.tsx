@@ -361,7 +361,7 @@ function Devices(): JSX.Element {
 function Leaks(): JSX.Element {
   const answer = useAll(
     '/query',
-    { table: 'leaks', by: 'program,site', show: 'any(verdict),max(confidence),rate,bytes,count', sort: '-rate', limit: 20 },
+    { table: 'leaks', by: 'program,site', show: 'any(verdict),max(confidence),growth,bytes,count', sort: '-growth', limit: 20 },
     5000,
   )
   const rows = answer.data ? rowsOf(answer.data) : []
@@ -377,7 +377,7 @@ function Leaks(): JSX.Element {
               <b>{String(row['program'])}</b> <span class="muted">{String(row['site'] ?? '')}</span>
             </span>
             <span class="num">{bytes(row['bytes'] as number | null)}</span>
-            <span class="num">{row['rate'] == null ? '' : rate(row['rate'] as number)}</span>
+            <span class="num">{row['growth'] == null ? '' : rate(row['growth'] as number)}</span>
             <span class="num muted">{count(row['count'] as number | null)} ×</span>
           </li>
         ))}

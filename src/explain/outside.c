@@ -1,0 +1,176 @@
+/* See outside.h. */
+#include "explain/outside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/units.h"
+
+/* Runtimes whose own tools tell more. */
+static const struct {
+    const char *name, *advice;
+} advices[] = {
+    {"CPython arenas",
+     "run it with PYTHONMALLOC=malloc (memoir run without --keep-pymalloc) to see which lines"},
+    {"Java heap", "see jcmd PID GC.class_histogram"},
+    {"JVM", "see jcmd PID VM.native_memory"},
+    {"V8 heap", "take a heap snapshot (node --heapsnapshot-signal=SIGUSR2)"},
+    {"Go heap", "see its pprof heap profile"},
+    {"PHP", "see memory_get_usage() and its extensions"},
+};
+
+void outside_init(struct outside *g, pid_t pid, uint64_t now_ns)
+{
+    *g = (struct outside){
+        .pid = pid, .begin_ns = now_ns, .next_ns = now_ns, .interval_ns = OUTSIDE_INTERVAL_NS};
+    g->explain_ns = now_ns + NS_PER_S; /* what ends before needs none */
+}
+
+void outside_release(struct outside *g)
+{
+    free(g->first);
+    free(g->last);
+    g->first = g->last = NULL;
+}
+
+/* The second number of statm, in pages. */
+static int resident_read(pid_t pid, uint64_t *ret_bytes)
+{
+    char path[64], text[128];
+    unsigned long long pages;
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -ESRCH;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "%*u %llu", &pages) != 1 || pages == 0)
+        return -ESRCH;
+    *ret_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    return 0;
+}
+
+static void point_add(struct outside *g, uint64_t now_ns, uint64_t rss)
+{
+    if (g->n == OUTSIDE_POINTS) {
+        for (size_t i = 0; i < OUTSIDE_POINTS / 2; i++)
+            g->points[i] = g->points[2 * i + 1];
+        g->n = OUTSIDE_POINTS / 2;
+        g->interval_ns *= 2;
+    }
+    g->points[g->n++] = (struct detect_point){.time_ns = now_ns, .alloc_bytes = rss};
+}
+
+static void explanation_take(struct outside *g, uint64_t now_ns)
+{
+    struct explain *e = calloc(1, sizeof(*e));
+    int r = e ? explain_take_apart(g->pid, getuid(), OUTSIDE_EXPLAIN_MS, e) : -ENOMEM;
+    uint64_t cost_ns = clock_monotonic_ns() - now_ns;
+    g->explain_ns = now_ns + cost_ns * OUTSIDE_SHARE + NS_PER_S;
+    if (r < 0) {
+        free(e);
+        return;
+    }
+    if (!g->first) {
+        g->first = e;
+        g->last = malloc(sizeof(*e));
+        if (g->last)
+            *g->last = *e;
+    } else {
+        free(g->last);
+        g->last = e;
+    }
+    g->last_ns = now_ns - g->begin_ns;
+}
+
+int outside_look(struct outside *g, uint64_t now_ns)
+{
+    uint64_t rss;
+    if (now_ns < g->next_ns)
+        return 0;
+    g->next_ns = now_ns + g->interval_ns;
+    int r = resident_read(g->pid, &rss);
+    if (r < 0)
+        return r;
+    point_add(g, now_ns, rss);
+    if (now_ns >= g->explain_ns && (!g->last || rss > g->last->rss_bytes + g->last->rss_bytes / 10))
+        explanation_take(g, now_ns);
+    return 0;
+}
+
+static uint64_t of_malloc(const struct explain *e)
+{
+    return explain_sum(e, EXPLAIN_HEAP) + explain_sum(e, EXPLAIN_SLACK);
+}
+
+static uint64_t bytes_of(const struct explain *e, const struct explain_part *like)
+{
+    for (uint32_t i = 0; i < e->n_parts; i++)
+        if (e->parts[i].kind == like->kind && strcmp(e->parts[i].name, like->name) == 0)
+            return e->parts[i].bytes;
+    return 0;
+}
+
+void outside_compare(const struct explain *a, const struct explain *b, uint64_t span_ns,
+                     struct outside_verdict *ret)
+{
+    double seconds = span_ns ? (double)span_ns / (double)NS_PER_S : 1;
+    uint64_t most = 0;
+    *ret = (struct outside_verdict){
+        .rss_per_s = ((double)b->rss_bytes - (double)a->rss_bytes) / seconds,
+        .heap_per_s = ((double)of_malloc(b) - (double)of_malloc(a)) / seconds,
+    };
+    for (uint32_t i = 0; i < b->n_parts; i++) {
+        const struct explain_part *part = &b->parts[i];
+        uint64_t before = bytes_of(a, part), more = part->bytes > before ? part->bytes - before : 0;
+        if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_SLACK || more <= most)
+            continue;
+        most = more;
+        snprintf(ret->name, sizeof(ret->name), "%s%s",
+                 part->kind == EXPLAIN_REST ? "anonymous memory of an unknown owner at " : "",
+                 part->name);
+    }
+    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
+        if (strncmp(ret->name, advices[i].name, strlen(advices[i].name)) == 0) {
+            ret->advice = advices[i].advice;
+            return;
+        }
+}
+
+void outside_judge(const struct outside *g, struct outside_verdict *ret)
+{
+    struct detect_result result;
+    *ret = (struct outside_verdict){0};
+    if (!g->first || !g->last || g->n == 0)
+        return;
+    detect_judge(g->points, g->n,
+                 &(struct detect_options){.needs_ns = g->needs_ns, .level_only = true}, &result);
+    uint64_t first_ns = NS_PER_S; /* of the first explanation */
+    outside_compare(g->first, g->last, g->last_ns > first_ns ? g->last_ns - first_ns : NS_PER_S,
+                    ret);
+    if (ret->rss_per_s <= 0)
+        return;
+    double share = ret->heap_per_s > 0 ? ret->heap_per_s / ret->rss_per_s : 0;
+    ret->rss_per_s = result.bytes_per_s > 0 ? result.bytes_per_s : ret->rss_per_s;
+    ret->heap_per_s = ret->rss_per_s * (share < 1 ? share : 1);
+    ret->grows = result.verdict == DETECT_GROWING && share < 0.5;
+}
+
+void outside_tell(const struct outside_verdict *v, struct buffer *out)
+{
+    char rss[UNITS_TEXT_MAX], heap[UNITS_TEXT_MAX];
+    buffer_printf(out, "RSS grows by %s/min, %s/min of it in the heap",
+                  units_format_bytes(rss, detect_per_minute(v->rss_per_s), UNITS_DECIMAL),
+                  units_format_bytes(heap, detect_per_minute(v->heap_per_s), UNITS_DECIMAL));
+    if (v->name[0])
+        buffer_printf(out, ": it is %s", v->name);
+    if (v->advice)
+        buffer_printf(out, "; %s", v->advice);
+}
