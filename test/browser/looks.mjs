@@ -38,7 +38,9 @@ export function looksTests(scene, test) {
     const { browser, world } = scene
     const context = await browser.context({ viewport: { width: 390, height: 844 }, storageState: await scene.context.storageState() })
     const page = await browser.page(context, world.url)
-    for (const [name, place, sign] of [...views(scene.leak.pid), ['device', 'devices?device=0+Simulated+accelerator+A', '.map canvas']]) {
+    await visit(page, world.url, 'devices') // where links name devices by their identity
+    const device = (await page.locator('.device a.space-name').first().getAttribute('href')).slice(2)
+    for (const [name, place, sign] of [...views(scene.leak.pid), ['device', device, '.map canvas']]) {
       await visit(page, world.url, place)
       await page.locator(sign).first().waitFor()
       await assertFits(page, name)

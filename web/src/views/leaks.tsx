@@ -74,7 +74,7 @@ function Stopped({ list }: { list: SuspectsAnswer['stopped'] }): JSX.Element {
     <Card title="Found before, no longer growing">
       {list.map((leak) => (
         <p key={`${leak.pid} ${leak.frame} ${leak.found}`}>
-          <a href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
+          <a style={{ textDecoration: 'underline' }} href={link(`process/${leak.pid}`)}>{leak.program}</a> <span class="muted">{leak.pid}</span>{' '}
           <span class="mono">{leak.frame}</span>{' '}
           <span class="muted">
             {clock(leak.found)} to {clock(leak.last)}, {leak.ended ? 'ended' : 'stopped'} with {bytes(leak.bytes)}
