@@ -60,7 +60,7 @@ class ProgramsTest(CommandTest):
         if program.by and not any(f"{program.source}:{line} " in frame for line in program.lines("LEAK")
                                   for s in found for frame in s["stack"]):
             return [f"{program.name}: not in the stacks {[s['stack'] for s in found]}"]
-        lines = [s["line"] for s in found if s["file"] and s["file"].endswith(program.source)]
+        lines = [s["line"] for s in found if s["source_file"] and s["source_file"].endswith(program.source)]
         if program.verdict == "leak" and program.by is None and not set(lines) & set(program.lines("LEAK")):
             return [f"{program.name}: found in lines {lines}, not in {program.lines('LEAK')}"]
         return []
