@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { assertAccessible, assertFits, picture, textOf, visit } from './browser.mjs'
-import { freePort, World } from './world.mjs'
+import { freePort, until, World } from './world.mjs'
 
 const SERVER = process.env.NATS_SERVER ?? '/usr/sbin/nats-server'
 const NAMES = ['alder', 'birch', 'cedar']
@@ -69,5 +69,5 @@ async function lookCloser(scene, page, node, nodes) {
   await textOf(page.locator('.cluster-nodes'), /cedar[\s\S]*unreachable[\s\S]*not known/)
   await textOf(page.locator('.view-head'), /unreachable: cedar/)
   await page.setViewportSize({ width: 390, height: 800 })
-  await assertFits(page, 'the cluster on a phone')
+  await until('a page that fits', () => assertFits(page, 'the cluster on a phone').then(() => true))
 }
