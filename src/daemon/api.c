@@ -89,6 +89,12 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help = "of history: at most so many of each series (default: 300)" \
     }
 
+#define PARAM_AT                                                            \
+    {                                                                       \
+        .name = "at", .kind = HTTP_TEXT, .max = 32,                         \
+        .help = "of history: at this moment alone, in place of from and to" \
+    }
+
 static const struct http_param query_params[] = {
     {.name = "table",
      .kind = HTTP_TEXT,
@@ -105,10 +111,7 @@ static const struct http_param query_params[] = {
     PARAM_FROM,
     PARAM_TO,
     PARAM_POINTS,
-    {.name = "at",
-     .kind = HTTP_TEXT,
-     .max = 32,
-     .help = "of history: at this moment alone, in place of from and to"},
+    PARAM_AT,
     {0},
 };
 
@@ -185,6 +188,7 @@ static const struct http_param history_params[] = {
      .kind = HTTP_TEXT,
      .max = LEDGER_DEVICE_ID_MAX,
      .help = "of this device only: its device_id, as the table devices has it"},
+    PARAM_AT,
     PARAM_FROM,
     PARAM_TO,
     PARAM_POINTS,

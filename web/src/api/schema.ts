@@ -1088,6 +1088,7 @@ export interface Routes {
       pid?: number
       start?: number
       device?: string
+      at?: string
       from?: string
       to?: string
       points?: number
