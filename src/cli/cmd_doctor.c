@@ -122,14 +122,7 @@ static void print_json(const struct doctor *d, struct buffer *out)
     json_field_u64(&json, "ok", d->n[DOCTOR_OK]);
     json_field_u64(&json, "warn", d->n[DOCTOR_WARN]);
     json_field_u64(&json, "fail", d->n[DOCTOR_FAIL]);
-    json_key(&json, "findings");
-    json_array_begin(&json);
-    for (size_t row = 0; row < d->findings->n_rows; row++) {
-        json_object_begin(&json);
-        table_json_row(d->findings, row, 0, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
+    table_json_rows(d->findings, "findings", &json);
     json_object_end(&json);
     json_finish(&json);
     buffer_append_char(out, '\n');

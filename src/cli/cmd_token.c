@@ -189,14 +189,7 @@ static int list(const struct token_values *v, const struct token_file *file)
     if (v->json) {
         struct json json;
         command_json_begin(&json, &out, "memoir.tokens/1");
-        json_key(&json, "tokens");
-        json_array_begin(&json);
-        for (size_t i = 0; i < table.n_rows; i++) {
-            json_object_begin(&json);
-            table_json_row(&table, i, 0, &json);
-            json_object_end(&json);
-        }
-        json_array_end(&json);
+        table_json_rows(&table, "tokens", &json);
         json_object_end(&json);
         r = json_finish(&json);
         buffer_append_char(&out, '\n');

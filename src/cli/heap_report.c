@@ -311,18 +311,6 @@ int heap_report_text(const struct heap_look *look, const struct scan_heap *heap,
 
 /* ---- JSON ---- */
 
-static void json_rows(struct json *json, const char *key, const struct table *t)
-{
-    json_key(json, key);
-    json_array_begin(json);
-    for (size_t i = 0; i < t->n_rows; i++) {
-        json_object_begin(json);
-        table_json_row(t, i, 0, json);
-        json_object_end(json);
-    }
-    json_array_end(json);
-}
-
 static void json_kind(struct json *json, const char *key, uint64_t blocks, uint64_t asked_bytes,
                       uint64_t used_bytes)
 {
@@ -410,8 +398,8 @@ int heap_report_json(const struct scan_heap *heap, const struct heap_sums *sums,
     json_field_bool(&json, "whole", !heap->cut);
     json_blocks(&json, heap);
     json_nodes(&json, heap);
-    json_rows(&json, "classes", &classes);
-    json_rows(&json, "chains", &chains);
+    table_json_rows(&classes, "classes", &json);
+    table_json_rows(&chains, "chains", &json);
     json_object_end(&json);
     return json_finish(&json);
 }

@@ -124,14 +124,7 @@ static int print_json(const struct table *table, const char *schema, const char 
             json_u64(&json, figures[i].value);
         }
     }
-    json_key(&json, rows);
-    json_array_begin(&json);
-    for (size_t row = 0; row < table->n_rows; row++) {
-        json_object_begin(&json);
-        table_json_row(table, row, 0, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
+    table_json_rows(table, rows, &json);
     json_object_end(&json);
     int r = json_finish(&json);
     buffer_append_char(out, '\n');

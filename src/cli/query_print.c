@@ -254,14 +254,7 @@ static int list_json(const struct table *list, struct buffer *out)
     json_init(&json, out);
     json_object_begin(&json);
     json_field_string(&json, "schema", "memoir.columns/1");
-    json_key(&json, "columns");
-    json_array_begin(&json);
-    for (size_t row = 0; row < list->n_rows; row++) {
-        json_object_begin(&json);
-        table_json_row(list, row, 0, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
+    table_json_rows(list, "columns", &json);
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);

@@ -152,4 +152,7 @@ static inline const struct cell *table_cell(const struct table *table, size_t ro
 /* The fields of one row, from column `first` on, into an open JSON object. */
 void table_json_row(const struct table *table, size_t row, size_t first, struct json *json);
 
+/* All rows, as an array of objects, into the open JSON object under `key`. */
+void table_json_rows(const struct table *table, const char *key, struct json *json);
+
 #endif

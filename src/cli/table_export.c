@@ -174,3 +174,15 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
         }
     }
 }
+
+void table_json_rows(const struct table *table, const char *key, struct json *json)
+{
+    json_key(json, key);
+    json_array_begin(json);
+    for (size_t row = 0; row < table->n_rows; row++) {
+        json_object_begin(json);
+        table_json_row(table, row, 0, json);
+        json_object_end(json);
+    }
+    json_array_end(json);
+}

@@ -204,14 +204,7 @@ int trace_print_rows(const struct table *table, const char *schema, const char *
 {
     struct json json;
     command_json_begin(&json, out, schema);
-    json_key(&json, rows);
-    json_array_begin(&json);
-    for (size_t row = 0; row < table->n_rows; row++) {
-        json_object_begin(&json);
-        table_json_row(table, row, 0, &json);
-        json_object_end(&json);
-    }
-    json_array_end(&json);
+    table_json_rows(table, rows, &json);
     json_object_end(&json);
     int r = json_finish(&json);
     buffer_append_char(out, '\n');

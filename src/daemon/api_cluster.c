@@ -75,7 +75,8 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
                                                   : asking_user_name(daemon->asking, viewer->uid),
     };
     struct clustering_window window = {0};
-    bool past = spec->table && strcmp(spec->table, "history") == 0;
+    const struct query_table *table = query_table_find(spec->table ? spec->table : "");
+    bool past = table && table->needs & QUERY_NEEDS_HISTORY;
     if (past && !api_history_window(call, &window))
         return;
     if (past)
