@@ -28,8 +28,7 @@ static size_t parent_of(const struct host *host, size_t i)
     if (!(p->valid & HOST_HAS_STAT) || p->parent_pid <= 0)
         return NO_PARENT;
     size_t parent = index_of(host, p->parent_pid);
-    if (parent == i ||
-        (parent != NO_PARENT && host->rows[parent]->start_ticks > p->start_ticks))
+    if (parent == i || (parent != NO_PARENT && host->rows[parent]->start_ticks > p->start_ticks))
         return NO_PARENT;
     return parent;
 }
@@ -76,8 +75,7 @@ int host_family(const struct host *constant, const struct host_process *process,
 {
     struct host *host = (struct host *)constant; /* what it remembers changes no answer */
     if (host->families_of != host->refreshes) {
-        struct host_family *families =
-            reallocarray(host->families, host->n + 1, sizeof(*families));
+        struct host_family *families = reallocarray(host->families, host->n + 1, sizeof(*families));
         if (!families)
             return -ENOMEM;
         host->families = families;
