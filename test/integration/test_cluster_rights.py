@@ -168,7 +168,7 @@ class Signatures(ClusterTest):
         self.signer = Signer(folder.name)
         nats = self.nats()
         self.n1 = self.node("n1", nats.url, "--cluster-trust", f"{FOREIGN}+{self.signer.public}:root=root")
-        self.id = self.n1.status()["self"]
+        self.target = self.n1.status()["self"]
         self.client = self.n1.client("device=D", "dram=1x1000", "ready", "wait")
         self.speaker = Speaker(nats.port)
         self.addCleanup(self.speaker.close)
@@ -180,7 +180,7 @@ class Signatures(ClusterTest):
 
     def send(self, data, subject=None):
         """(kind, rest) of what n1 answers."""
-        self.speaker.publish(subject or f"memoir.1.to.{self.id}.{FOREIGN}", data)
+        self.speaker.publish(subject or f"memoir.1.to.{self.target}.{FOREIGN}", data)
         while True:
             _, _, answer = self.speaker.next()
             if answer[3] != ACK:
@@ -189,7 +189,7 @@ class Signatures(ClusterTest):
     def make(self, nonce=None, expires_ns=None, **change):
         nonce = nonce or os.urandom(16)
         expires_ns = expires_ns or time.time_ns() + 20 * 10**9
-        fields = dict(asker=FOREIGN, target=self.id, nonce=nonce, user="root", expires_ns=expires_ns, body=self.body)
+        fields = dict(asker=FOREIGN, target=self.target, nonce=nonce, user="root", expires_ns=expires_ns, body=self.body)
         signature = self.signer.sign(signed(**dict(fields, **change)))
         return ask(nonce, "root", expires_ns, self.body, signature)
 
@@ -212,7 +212,7 @@ class Signatures(ClusterTest):
         past, future = time.time_ns() - 10**9, time.time_ns() + 3600 * 10**9
         for call, why in ((self.make(expires_ns=past), b"expired"), (self.make(expires_ns=future), b"expired"),
                           (self.make(user="ann"), b"invalid"), (self.make(target=FOREIGN), b"invalid"),
-                          (self.make(asker=self.id), b"invalid"), (self.make(body=self.body + b" "), b"invalid"),
+                          (self.make(asker=self.target), b"invalid"), (self.make(body=self.body + b" "), b"invalid"),
                           (self.make(what=1), b"invalid"),
                           (ask(os.urandom(16), "root", future, self.body, os.urandom(64)), b"invalid"),
                           (ask(os.urandom(16), "root", future, self.body), b"invalid")):
