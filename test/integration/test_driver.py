@@ -263,7 +263,8 @@ class DaemonTest(ApiTest):
         self.driver.write(gpu("GPU-aa", 5 * GIB))
         daemon = self.start()
         self.assertEqual(self.used(), [5 * GIB])
-        (worker,) = self.eventually(lambda: self.workers(daemon), lambda pids: len(pids) == 1, "a worker runs")
+        # It runs while somebody asks.
+        (worker,) = self.eventually(lambda: self.used() and self.workers(daemon), lambda pids: len(pids) == 1, "a worker runs")
         os.kill(worker, 9)
         self.driver.write(gpu("GPU-aa", 8 * GIB))
         self.eventually(self.used, lambda used: used == [8 * GIB], "another worker answers")
