@@ -47,6 +47,15 @@ class Rights(ClusterTest):
         self.assertIn("dram=1x1000", row["command"])
         answer = n1.query(table="buffers", show="bytes", node="n2", token=token)
         self.assertEqual([row["bytes"] for row in rows(answer)], [1000])
+        # Over HTTP the token comes in a header. What it opens is not given to those without it.
+        path = "/api/v1/query?table=processes&show=node,pid,command&where=program%3Dclient&node=n2"
+        for _ in range(2):
+            self.assertIsNone(n1.get(path)[1]["rows"][0]["command"])
+            self.assertIn("dram=1x1000", n1.get(path, token)[1]["rows"][0]["command"])
+        buffers = f"/api/v1/processes/{other.pid}/buffers?node=n2"
+        self.assertEqual(n1.get(buffers)[0], 403)
+        self.assertEqual(n1.get(buffers, token)[0], 200)
+        self.assertEqual(n1.get(buffers)[0], 403)
         # It says nothing at another node, and a wrong one says nothing anywhere.
         for node, secret in (("n3", token), ("n2", "x" * 43)):
             answer = n1.query(**self.question(node=node, token=secret))
@@ -147,7 +156,9 @@ class Rights(ClusterTest):
         reader = self.token(n3, "--user", "root")
         self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
         made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
-        answer = n1.ask({"call": dict(call, token=made.stdout.strip())})["call"]
+        operator = made.stdout.strip()
+        self.assertEqual(n1.post(target + "?node=n3", {"on": True}, operator)[0], 409)
+        answer = n1.ask({"call": dict(call, token=operator)})["call"]
         self.assertEqual(answer["status"], 409, answer)  # allowed, but this process has no tracker
         self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
         self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)

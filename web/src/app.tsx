@@ -15,6 +15,7 @@ import { Dialog } from './kit/dialog'
 import { Icon, type IconName } from './kit/icon'
 import { Empty, Meter } from './kit/parts'
 import { Tip } from './kit/tip'
+import { NodeToken } from './views/node_token'
 import { Login } from './views/login'
 import { SCREENS, screenOf } from './views/screens'
 
@@ -214,6 +215,7 @@ function Content(): JSX.Element {
           <span>
             Node <b>{remoteNode.value}</b>, asked through {session.value?.node ?? 'this node'}
           </span>
+          <NodeToken key={remoteNode.value} node={remoteNode.value} />
           <a href={link(place.value.parts[0] === 'process' ? 'processes' : place.value.path, { node: null })}>Show this node</a>
         </div>
       )}
