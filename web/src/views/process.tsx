@@ -8,6 +8,7 @@ import { useSubject } from '../base/title'
 import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { History } from './process_history'
+import { Scan } from './process_scan'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey, suspectsOf } from './suspect_model'
@@ -127,6 +128,11 @@ export function Process(): JSX.Element {
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
       {tab === 'cuda' && <CudaTrace pid={pid} />}
+      {tab === 'leaks' && isTracked(tracking) && !gone && (
+        <div class="tab-tools">
+          <Scan pid={pid} program={text(row['program'])} />
+        </div>
+      )}
       {tab === 'leaks' && <Verdicts answer={suspects} tracking={tracking} />}
     </>
   )
