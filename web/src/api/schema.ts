@@ -219,6 +219,8 @@ export interface Sites {
   /** seconds since 1970 */
   taken?: number
   by: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   matched: number
   live_bytes: number
   live_blocks: number
@@ -278,6 +280,8 @@ export interface Flame {
   time: Time
   pid: number
   program: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
   /** functions */
@@ -984,6 +988,7 @@ export interface Routes {
       sort?: "live" | "allocated" | "blocks"
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -993,6 +998,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/flame': {
     args: {
       pid: number
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
       node?: string
@@ -1005,6 +1011,7 @@ export interface Routes {
       pid: number
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
