@@ -12,15 +12,19 @@ enum { HEAP = MEMOIR_SPACE_HEAP };
 enum { KINDS = 4 };
 
 /* Each is a site of its own. */
-#define KIND(n)                                                                \
+#define ASK(n)                                                                 \
     __attribute__((noinline)) static void ask_##n(uint64_t id, uint64_t bytes) \
     {                                                                          \
         memoir_alloc(0, HEAP, id, bytes);                                      \
         __asm__ volatile("" ::: "memory");                                     \
-    }
-KIND(0)
-KIND(1) KIND(2)
-    KIND(3) static void (*const ask[KINDS])(uint64_t, uint64_t) = {ask_0, ask_1, ask_2, ask_3};
+    }                                                                          \
+    static_assert(n < KINDS, "a kind")
+
+ASK(0);
+ASK(1);
+ASK(2);
+ASK(3);
+static void (*const ask[KINDS])(uint64_t, uint64_t) = {ask_0, ask_1, ask_2, ask_3};
 
 static uint64_t difference(uint64_t a, uint64_t b)
 {
