@@ -258,6 +258,8 @@ export interface Sites {
   /** seconds since 1970 */
   taken?: number
   by: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   matched: number
   live_bytes: number
   live_blocks: number
@@ -317,6 +319,8 @@ export interface Flame {
   time: Time
   pid: number
   program: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
   /** functions */
@@ -1025,6 +1029,7 @@ export interface Routes {
       sort?: "live" | "allocated" | "blocks"
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -1034,6 +1039,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/flame': {
     args: {
       pid: number
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
       node?: string
@@ -1046,6 +1052,7 @@ export interface Routes {
       pid: number
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
