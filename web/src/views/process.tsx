@@ -8,7 +8,6 @@ import { useSubject } from '../base/title'
 import { later } from '../kit/later'
 import { Badge, Empty, Fact, Facts, ProblemBox, StaleNotice, Tabs, ViewHead, Waiting } from '../kit/parts'
 import { History } from './process_history'
-import { Scan } from './process_scan'
 import { Tracking, type TrackingState } from './process_tracking'
 import { SuspectItem } from './suspect'
 import { rankSuspects, suspectKey, suspectsOf } from './suspect_model'
@@ -25,6 +24,7 @@ const Ages = later(() => import('./process_tables').then((module) => module.Ages
 const Buffers = later(() => import('./process_tables').then((module) => module.Buffers))
 const Sites = later(() => import('./process_tables').then((module) => module.Sites))
 const ExplainBar = later(() => import('./process_explain').then((module) => module.ExplainBar))
+const Scan = later(() => import('./process_scan').then((module) => module.Scan), 0)
 const Heap = later(() => import('./process_heap').then((module) => module.Heap))
 const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
 
