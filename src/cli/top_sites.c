@@ -107,7 +107,7 @@ static void largest_of(const struct book_sites *sites, size_t book, struct large
 /* ---- the table ---- */
 
 static void row_add(struct table *table, const struct site *site, uint64_t all_bytes,
-                    const char *where)
+                    const struct book_site_name *name)
 {
     table_row(table);
     table_set_number(table, SITE_LIVE, site->live_bytes);
@@ -115,8 +115,10 @@ static void row_add(struct table *table, const struct site *site, uint64_t all_b
                      (uint64_t)(10000.0 * (double)site->live_bytes / (double)all_bytes + 0.5));
     table_set_number(table, SITE_BLOCKS, site->live_blocks);
     table_set_number(table, SITE_CALLS, site->calls);
-    if (where)
-        table_set_text(table, SITE_WHERE, where);
+    if (name)
+        table_set_text(table, SITE_WHERE, name->text);
+    if (name && name->via)
+        table_set_via(table, SITE_WHERE, name->via);
 }
 
 static void take(struct top_sites *sites, const struct ledger_process *books,
@@ -135,7 +137,7 @@ static void take(struct top_sites *sites, const struct ledger_process *books,
         bool late = clock_monotonic_ns() > until_ns;
         const struct book_site_name *name =
             book_names_site(&names[site->book], site->number, late ? NULL : symbols);
-        row_add(&sites->table, site, largest.all_bytes, name ? name->text : NULL);
+        row_add(&sites->table, site, largest.all_bytes, name);
     }
     for (size_t b = 0; b < books->n_books; b++)
         book_names_release(&names[b]);
