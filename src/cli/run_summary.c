@@ -424,6 +424,7 @@ static void json_site(struct json *j, struct picture *p, size_t i)
     json_object_begin(j);
     json_field_string(j, "space", h->space ? ledger_space_name(h->space) : NULL);
     json_field_string(j, "frame", name ? name->frame : NULL);
+    json_field_string(j, "site", name ? name->text : NULL);
     json_field_string(j, "via", name ? name->via : NULL);
     json_field_string(j, "function", name ? name->function : NULL);
     json_field_string(j, "file", name ? name->file : NULL);
