@@ -17,6 +17,7 @@ struct profile_source {
     const char *dir;               /* --dir, or NULL */
     struct symbolizer *symbolizer; /* NULL: frames stay modules and offsets */
     bool quiet;                    /* no progress on stderr */
+    bool at_peak;                  /* live figures are those at the peak: not of files */
     struct gather_losses losses;   /* of the last profile taken */
 };
 

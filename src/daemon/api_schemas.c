@@ -96,6 +96,7 @@ static const struct http_schema schemas[] = {
         "server": {"type": ["string", "null"]},
         "self": {"type": "string", "description": "ID of this node"},
         "name": {"type": "string"},
+        "key": {"type": ["string", "null"], "description": "public key by which this node signs what it asks for its users"},
         "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
     }})},
@@ -201,6 +202,7 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "integer"},
         "taken": {"type": "number", "description": "seconds since 1970"},
         "by": {"type": "string"},
+        "at_peak": {"type": "boolean", "description": "live figures are those at the peak of each account, not those of now"},
         "matched": {"type": "integer"},
         "live_bytes": {"type": "integer"},
         "live_blocks": {"type": "integer"},
@@ -260,6 +262,7 @@ static const struct http_schema schemas[] = {
         "time": {"$ref": "#/components/schemas/Time"},
         "pid": {"type": "integer"},
         "program": {"type": "string"},
+        "at_peak": {"type": "boolean", "description": "live figures are those at the peak of each account, not those of now"},
         "values": {"type": "array", "items": {"type": "string"}, "description": "what the figures of a node are"},
         "names": {"type": "array", "items": {"type": "string"}, "description": "functions"},
         "modules": {"type": "array", "items": {"type": ["string", "null"]}, "description": "of each name: path of its file"},

@@ -25,7 +25,7 @@ struct wish {
     enum rows_measure measure;
     uint32_t space;
     size_t top;
-    bool stacks, inverted;
+    bool stacks, inverted, at_peak;
     enum { PPROF, FOLDED, SPEEDSCOPE } format;
 };
 
@@ -68,6 +68,7 @@ static void start(struct http_call *call, struct daemon *daemon, void (*run)(str
         (void)http_number(call, "limit", &limit);
     wish.top = limit ? (size_t)limit : SIZE_MAX;
     wish.stacks = takes(call, "stacks") && http_yes(call, "stacks", false);
+    wish.at_peak = takes(call, "at_peak") && http_yes(call, "at_peak", false);
     wish.inverted = takes(call, "inverted") && http_yes(call, "inverted", false);
     if (wish.stacks && wish.by == ROWS_BY_CALLER)
         wish.by = ROWS_BY_STACK;
@@ -90,6 +91,8 @@ static struct profile *gather(struct job *job, struct gather_losses *losses)
     struct ledger_process *process;
     MEMOIR_CLEANUP(profile_freep)
     struct profile *profile = profile_new();
+    if (profile)
+        profile->at_peak = ((const struct wish *)job->more)->at_peak;
     int r = profile ? part_open(&job->part, &ledger, &process) : -ENOMEM;
     if (r == 0)
         r = profile_gather(profile, process, losses);
@@ -202,6 +205,7 @@ static void run_flame(struct job *job)
     api_json_begin(json, "memoir.flame/1");
     json_field_i64(json, "pid", profile->pid ? profile->pid : job->part.pid);
     json_field_string(json, "program", profile_text(profile, profile->program));
+    json_field_bool(json, "at_peak", profile->at_peak);
     r = tree_json(&tree, json);
     losses_json(&losses, json);
     json_object_end(json);

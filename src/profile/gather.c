@@ -19,6 +19,7 @@ struct gather {
     uint32_t accounts[BOOK_RECORDS_MAX]; /* of the process, by record of the book */
     uint32_t *account_numbers;           /* of the profile, by account of the process */
     struct book_frames frames;
+    size_t peaks_unknown;
 };
 
 static void gather_release(struct gather *g)
@@ -74,8 +75,16 @@ static void add_site(struct gather *g, size_t i)
     const struct book_site_counters *c = &g->sites.counters[i];
     uint32_t account = g->accounts[from->account];
     uint32_t frames[PROFILE_STACK_MAX];
+    struct book_site_held live = {above(c->alloc_bytes, c->freed_bytes),
+                                  above(c->alloc_blocks, c->freed_blocks)};
+    if (g->to->at_peak)
+        live = g->sites.at_peak[i];
     if (account >= g->process->n_accounts || (c->alloc_bytes == 0 && c->alloc_blocks == 0))
         return;
+    if (live.bytes == BOOK_SITES_AT_PEAK_UNKNOWN) {
+        g->peaks_unknown++;
+        return;
+    }
     if (g->account_numbers[account] == UINT32_MAX)
         g->account_numbers[account] = add_account(g->to, &g->process->accounts[account]);
     size_t n = book_frames_stack(&g->frames, from, frames);
@@ -85,8 +94,8 @@ static void add_site(struct gather *g, size_t i)
         .first_seen_ns = first_seen(g, from),
         .figures =
             {
-                .live_bytes = above(c->alloc_bytes, c->freed_bytes),
-                .live_blocks = above(c->alloc_blocks, c->freed_blocks),
+                .live_bytes = live.bytes,
+                .live_blocks = live.blocks,
                 .alloc_bytes = c->alloc_bytes,
                 .alloc_blocks = c->alloc_blocks,
             },
@@ -137,8 +146,8 @@ static void accounted(struct profile *to, const struct ledger_process *p)
 {
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct book_totals *t = &p->accounts[i].totals;
-        struct profile_figures figures = {t->live_bytes, t->live_blocks, t->alloc_bytes,
-                                          t->alloc_blocks};
+        struct profile_figures figures = {to->at_peak ? t->peak_bytes : t->live_bytes,
+                                          t->live_blocks, t->alloc_bytes, t->alloc_blocks};
         if (p->accounts[i].valid)
             profile_figures_add(&to->accounted, &figures);
     }
@@ -162,6 +171,7 @@ int profile_gather(struct profile *to, const struct ledger_process *process,
         int r = gather_book(g);
         gather_release(g);
         losses->books++;
+        losses->peaks_unknown += g->peaks_unknown;
         losses->books_no_sites += r == 0;
         losses->books_unread += r < 0;
         if (r == -ENOMEM || profile_error(to))

@@ -108,6 +108,8 @@ struct profile {
     /* Of the accounts that the sites are of: all that the processes hold there. More than the sites have
      * where some blocks have none. */
     struct profile_figures accounted;
+    /* Set before it is gathered: live figures are those at the peak of each account, not those of now. */
+    bool at_peak;
 
     char *strings;
     size_t n_strings, room_strings; /* bytes */

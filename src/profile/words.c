@@ -291,6 +291,7 @@ void words_json_head(const struct profile *p, const struct rows *rows, const str
     json_field_u64(json, "processes", p->processes);
     json_field_double(json, "taken", (double)(p->taken_real_ns / NS_PER_MS) / 1000);
     json_field_string(json, "by", rows_by_words[o->by]);
+    json_field_bool(json, "at_peak", p->at_peak);
     json_field_u64(json, "matched", rows->n);
     json_field_u64(json, "live_bytes", rows->now.live_bytes);
     json_field_u64(json, "live_blocks", rows->now.live_blocks);

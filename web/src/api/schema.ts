@@ -109,6 +109,8 @@ export interface Cluster {
   /** ID of this node */
   self?: string
   name?: string
+  /** public key by which this node signs what it asks for its users */
+  key?: string | null
   figures?: Record<string, number>
   members: ClusterMember[]
 }
@@ -219,6 +221,8 @@ export interface Sites {
   /** seconds since 1970 */
   taken?: number
   by: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   matched: number
   live_bytes: number
   live_blocks: number
@@ -280,6 +284,8 @@ export interface Flame {
   time: Time
   pid: number
   program: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
   /** functions */
@@ -987,6 +993,7 @@ export interface Routes {
       sort?: "live" | "allocated" | "blocks"
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -996,6 +1003,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/flame': {
     args: {
       pid: number
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
       node?: string
@@ -1008,6 +1016,7 @@ export interface Routes {
       pid: number
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
