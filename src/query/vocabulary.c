@@ -211,6 +211,7 @@ static const struct query_word words[] = {
     {"uss", QUERY_BYTES,
      "resident memory that is not shared: what the end of the process gives back"},
     {"verdict", QUERY_TEXT, "leak, growing, warming up, steady or unknown yet"},
+    {"via", QUERY_TEXT, "what the site calls to get its memory: a library, a wrapper of malloc"},
     {"vms", QUERY_BYTES, "virtual memory"},
     {"watched", QUERY_AGE, "the time that the verdict is about"},
     {"watcher", QUERY_TEXT, "who watched: memoird, or memoir itself"},
