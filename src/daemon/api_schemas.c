@@ -272,7 +272,8 @@ static const struct http_schema schemas[] = {
         "device": {"type": ["integer", "null"]},
         "device_name": {"type": ["string", "null"]},
         "device_uid": {"type": ["string", "null"]},
-        "site": {"type": "string", "description": "for people"},
+        "site": {"type": "string", "description": "the line of the program's own code, for people"},
+        "via": {"type": ["string", "null"], "description": "what that line calls to get its memory"},
         "function": {"type": ["string", "null"]},
         "file": {"type": ["string", "null"]},
         "line": {"type": ["integer", "null"]},
@@ -372,6 +373,7 @@ static const struct http_schema schemas[] = {
     "required": ["site", "bytes", "live_bytes", "live_blocks"],
     "properties": {
         "site": {"type": "string"},
+        "via": {"type": ["string", "null"]},
         "bytes": {"type": "integer", "description": "resident, an estimate"},
         "live_bytes": {"type": "integer"},
         "live_blocks": {"type": "integer"}}})},

@@ -291,8 +291,10 @@ export interface Site {
   device?: number | null
   device_name?: string | null
   device_uid?: string | null
-  /** for people */
+  /** the line of the program's own code, for people */
   site: string
+  /** what that line calls to get its memory */
+  via?: string | null
   function?: string | null
   file?: string | null
   line?: number | null
@@ -403,6 +405,7 @@ export interface ExplainPart {
 
 export interface ExplainSite {
   site: string
+  via?: string | null
   /** resident, an estimate */
   bytes: number
   live_bytes: number
