@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 #include "query/query.h"
+#include "site/own.h"
+#include "site/symbol_engine.h"
 #include "site/symbols.h"
 
 enum { ANSWER_TIMEOUT_MS = 5000 };
@@ -42,6 +44,11 @@ void site_names_freep(struct site_names **names)
     free(*names);
 }
 
+struct symbolizer *site_names_symbolizer(const struct site_names *names)
+{
+    return names ? names->symbolizer : NULL;
+}
+
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code)
 {
     struct site_name none = {0};
@@ -62,7 +69,12 @@ struct site_name site_names_find_code(struct site_names *names, const struct sit
     size_t n;
     if (symbolizer_resolve(names->symbolizer, &query, &frames, &n) < 0 || n == 0)
         return none;
-    return (struct site_name){frames[0].function, frames[0].file, frames[0].line};
+    enum own_kind kinds[SYMBOL_FRAMES_MAX];
+    size_t count = n < SYMBOL_FRAMES_MAX ? n : SYMBOL_FRAMES_MAX;
+    for (size_t i = 0; i < count; i++)
+        kinds[i] = own_kind(&(struct own_line){code->path, frames[i].function, frames[i].file});
+    const struct symbol_frame *best = &frames[own_choose(kinds, count)];
+    return (struct site_name){best->function, best->file, best->line};
 }
 
 bool site_names_source(struct site_names *names, const struct query_code *code,

@@ -11,7 +11,8 @@
 
 struct site_names;
 
-/* What is known about a frame; strings are good until the next call. */
+/* What is known about a frame, of the calls compiled into each other there by the one of the program's own code
+ * (headline.h); strings are good until the next call. */
 struct site_name {
     const char *function; /* NULL if not known */
     const char *file;     /* NULL if not known */
@@ -26,6 +27,9 @@ struct site_names *site_names_new(void);
 struct symbolizer;
 struct site_names *site_names_over(struct symbolizer *symbolizer);
 void site_names_freep(struct site_names **names);
+
+/* What it asks; NULL where there is none. */
+struct symbolizer *site_names_symbolizer(const struct site_names *names);
 
 /* A place in the code of a process. */
 struct site_code {

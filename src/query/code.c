@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "site/short_name.h"
 
 enum { TEXT_MAX = 8192 };
 
@@ -19,8 +20,7 @@ static const char *base_of(const char *path)
 /* Takes the text of `buffer`, which is empty afterwards; NULL without memory. */
 static const char *take(struct buffer *buffer, struct arena *texts)
 {
-    const char *text =
-        buffer->error ? NULL : arena_text(texts, buffer_string(buffer), buffer->len);
+    const char *text = buffer->error ? NULL : arena_text(texts, buffer_string(buffer), buffer->len);
     buffer_reset(buffer);
     return text;
 }
@@ -50,11 +50,12 @@ int code_name_script(const char *file, uint32_t line, const char *function, stru
 
 void code_source_append(const struct query_source *source, struct buffer *out)
 {
+    char text[SHORT_NAME_MAX];
     if (source->file)
         buffer_printf(out, "%s:%" PRIu32 "%s", base_of(source->file), source->line,
                       source->function ? " " : "");
     if (source->function)
-        buffer_append_str(out, source->function);
+        buffer_append_str(out, short_name(source->function, text));
 }
 
 int code_name_make(const struct query_world *world, const struct query_code *code,

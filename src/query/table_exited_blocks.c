@@ -146,7 +146,8 @@ enum { BLOCK_BYTES, BLOCK_MOVES };
 static void get_number(const struct query_world *world, const struct query_row *row,
                        const struct query_field *field, value *ret)
 {
-    set_json_number(ret, held_of(row)->block, field->column->arg == BLOCK_BYTES ? "bytes" : "moves");
+    set_json_number(ret, held_of(row)->block,
+                    field->column->arg == BLOCK_BYTES ? "bytes" : "moves");
 }
 
 enum { BLOCK_ID, BLOCK_TAG };
@@ -202,9 +203,8 @@ static int name_frames(struct ended *ended, const json_t *frames, struct code_na
     if (!plus || (size_t)(plus - text) >= sizeof(path))
         return -ENOENT;
     snprintf(path, sizeof(path), "%.*s", (int)(plus - text), text);
-    struct query_code code = {.path = path,
-                              .offset = strtoull(plus + 1, NULL, 16),
-                              .started_ns = ended->started_ns};
+    struct query_code code = {
+        .path = path, .offset = strtoull(plus + 1, NULL, 16), .started_ns = ended->started_ns};
     return code_name_make(ended->scan->world, &code, &ended->texts, ret_name);
 }
 
@@ -222,8 +222,7 @@ static void get_code(const struct query_world *world, const struct query_row *ro
         ended->names = calloc(ended->n_sites + 1, sizeof(*ended->names));
     }
     size_t number = (size_t)json_integer_value(index);
-    struct code_name *name =
-        ended->names && number < ended->n_sites ? &ended->names[number] : NULL;
+    struct code_name *name = ended->names && number < ended->n_sites ? &ended->names[number] : NULL;
     const json_t *frames = json_object_get(json_array_get(sites, number), "frames");
     if (name && !name->site && name_frames(ended, frames, name) < 0)
         name = NULL;
