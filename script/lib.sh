@@ -6,7 +6,7 @@ cd "$root" || exit
 
 # What each kind of work needs, as Debian 12 names it.
 build_packages=(clang gcc libbpf-dev libc6-dev meson ninja-build pkg-config libdw-dev libelf-dev libiberty-dev
-  libjansson-dev libmicrohttpd-dev libnats-dev libncurses-dev libsqlite3-dev libzstd-dev zlib1g-dev)
+  libjansson-dev libmicrohttpd-dev libnats-dev libncurses-dev libsqlite3-dev libzstd-dev nettle-dev zlib1g-dev)
 test_packages=("${build_packages[@]}" binutils clang clang-format-14 g++ git libclang-rt-14-dev
   groff-base libcmocka-dev llvm locales man-db openssl perl python3 shellcheck sqlite3 tmux util-linux zsh)
 # A real browser for the dashboard, and letters for it.

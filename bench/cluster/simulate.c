@@ -1,8 +1,11 @@
 /* Simulated nodes of a cluster, for bench/cluster: each has a NATS connection of its own, sends heartbeats and answers questions
  * with a partial result of 120 groups that the real writer writes. One thread and epoll for all of them, since a thousand times
- * libnats's threads would be what is measured; for the same reason they do not listen to each other's heartbeats.
+ * libnats's threads would be what is measured; for the same reason they do not listen to each other's heartbeats. They watch each
+ * other as real nodes do (cluster/member.h).
  *
- *     simulate nodes PORT N [CHURN]     N nodes until it is ended; CHURN of them a second leave, and others come
+ *     simulate nodes PORT N [CHURN [ASKER]]  N nodes until it is ended; CHURN of them a second leave, and others come. ASKER is the ID
+ *                                            of the real node among them. At SIGUSR1 one node closes its connection
+ *                                            without a goodbye; its name is printed
  *     simulate codec N                  read N such replies, and the same as JSON by jansson; prints CPU seconds */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,6 +13,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +29,18 @@
 #include "cluster/subject.h"
 #include "partials.h"
 
-enum { GROUPS = 120, IN_BYTES = 16384 };
+enum { GROUPS = 120, IN_BYTES = 16384, WATCHED_MAX = 2 * MEMBER_WATCHERS };
 
 struct node {
     int fd; /* -1: not connected */
     char id[SUBJECT_ID_CHARS + 1], name[32];
     char in[IN_BYTES];
     size_t in_len;
-    uint64_t beat_ns;
+    uint64_t beat_ns, watch_ns;
+    struct {
+        char id[SUBJECT_ID_CHARS + 1];
+        uint64_t due_ns; /* 0: free */
+    } watched[WATCHED_MAX];
 };
 
 static struct node *nodes;
@@ -41,6 +49,9 @@ static uint16_t port;
 static int epoll_fd;
 static struct buffer message = {.limit = 1 << 20}, out = {.limit = 4 << 20};
 static uint64_t answers;
+static char (*ring)[SUBJECT_ID_CHARS + 1]; /* IDs of all, in order */
+static size_t n_ring;
+static volatile sig_atomic_t deaths_wanted;
 static uint32_t beat_ms = MEMBER_INTERVAL_MS; /* as many as these speak */
 
 static void die(const char *what)
@@ -73,7 +84,7 @@ static void publish(struct node *n, const char *subject)
     send_all(n, out.data, out.len);
 }
 
-static void beat(struct node *n, bool first)
+static void hello(struct node *n, const char *target, bool first)
 {
     char subject[SUBJECT_MAX];
     buffer_reset(&message);
@@ -82,11 +93,93 @@ static void beat(struct node *n, bool first)
                                                 .started_ns = 1,
                                                 .now_ns = clock_real_ns(),
                                                 .interval_ms = beat_ms,
-                                                .first = first},
+                                                .first = first,
+                                                .watch_ms = target ? MEMBER_WATCH_MS : 0},
                         &message);
-    snprintf(subject, sizeof(subject), SUBJECT_PREFIX "beat.%s", n->id);
+    if (target)
+        snprintf(subject, sizeof(subject), SUBJECT_PREFIX "to.%s.%s", target, n->id);
+    else
+        snprintf(subject, sizeof(subject), SUBJECT_PREFIX "beat.%s", n->id);
     publish(n, subject);
+}
+
+static void beat(struct node *n, bool first)
+{
+    hello(n, NULL, first);
     n->beat_ns = clock_monotonic_ns() + beat_ms * NS_PER_MS;
+}
+
+/* ---- watching ---- */
+
+static int id_order(const void *a, const void *b)
+{
+    return memcmp(a, b, SUBJECT_ID_CHARS);
+}
+
+static void watchers_tell(struct node *n)
+{
+    const char(*self)[SUBJECT_ID_CHARS + 1] = bsearch(n->id, ring, n_ring, sizeof(*ring), id_order);
+    for (size_t i = 1; self && i <= MEMBER_WATCHERS; i++)
+        hello(n, ring[((size_t)(self - ring) + i) % n_ring], false);
+    n->watch_ns = clock_monotonic_ns() + MEMBER_WATCH_MS * NS_PER_MS;
+}
+
+static void watch(struct node *n, const char *id, uint32_t watch_ms)
+{
+    size_t at = WATCHED_MAX;
+    for (size_t i = 0; i < WATCHED_MAX; i++)
+        if (!n->watched[i].due_ns || strcmp(n->watched[i].id, id) == 0)
+            at = at == WATCHED_MAX || n->watched[i].due_ns ? i : at;
+    if (at == WATCHED_MAX)
+        return;
+    memcpy(n->watched[at].id, id, sizeof(n->watched[at].id));
+    n->watched[at].due_ns =
+        watch_ms == MESSAGE_WATCH_END
+            ? 0
+            : clock_monotonic_ns() + (2ull * watch_ms + MEMBER_GRACE_MS) * NS_PER_MS;
+}
+
+static void watched_look(struct node *n, uint64_t now)
+{
+    char subject[SUBJECT_MAX];
+    for (size_t i = 0; i < WATCHED_MAX; i++) {
+        if (!n->watched[i].due_ns || n->watched[i].due_ns > now)
+            continue;
+        n->watched[i].due_ns = 0;
+        buffer_reset(&message);
+        message_write_lost(n->watched[i].id, &message);
+        snprintf(subject, sizeof(subject), SUBJECT_PREFIX "beat.%s", n->id);
+        publish(n, subject);
+    }
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    deaths_wanted++;
+}
+
+/* A node without the asker among its watchers and one with it die in turns. */
+static void die_now(const char *asker)
+{
+    static size_t at;
+    struct node *n = &nodes[at++];
+    if (at % 2 == 0 && asker) {
+        const char(*self)[SUBJECT_ID_CHARS + 1] =
+            bsearch(asker, ring, n_ring, sizeof(*ring), id_order);
+        size_t before = ((size_t)(self - ring) + n_ring - 1) % n_ring;
+        for (size_t i = 0; i < n_nodes; i++)
+            if (strcmp(nodes[i].id, ring[before]) == 0)
+                n = &nodes[i];
+    }
+    close(n->fd);
+    n->fd = -1;
+    /* Others no longer choose it as their watcher: real nodes learn of it within seconds, and deaths come one after the other. */
+    char(*self)[SUBJECT_ID_CHARS + 1] = bsearch(n->id, ring, n_ring, sizeof(*ring), id_order);
+    n_ring--;
+    memmove(self, self + 1, (size_t)(ring + n_ring - self) * sizeof(*ring));
+    printf("%s\n", n->name);
+    fflush(stdout);
 }
 
 static void bye(struct node *n)
@@ -163,9 +256,13 @@ static size_t take(struct node *n)
     *end = '\r';
     if (n->in_len < line + size + 2)
         return 0;
-    if (!subject_starts(subject, "beat") && subject_sender(subject, sender) &&
-        message_read(n->in + line, size, &m) == 0 && m.kind == MESSAGE_ASK)
+    if (subject_starts(subject, "beat") || !subject_sender(subject, sender) ||
+        message_read(n->in + line, size, &m) < 0)
+        return line + size + 2;
+    if (m.kind == MESSAGE_ASK)
         answer(n, sender, &m.ask);
+    else if (subject_starts(subject, "to") && m.kind == MESSAGE_HELLO && m.hello.watch_ms)
+        watch(n, sender, m.hello.watch_ms);
     return line + size + 2;
 }
 
@@ -184,7 +281,30 @@ static void on_bytes(struct node *n)
         n->in_len = 0;
 }
 
-static _Noreturn void simulate(size_t n, unsigned churn)
+static void ring_make(const char *asker)
+{
+    ring = calloc(n_nodes + 1, sizeof(*ring));
+    for (size_t i = 0; i < n_nodes; i++)
+        memcpy(ring[n_ring++], nodes[i].id, sizeof(*ring));
+    if (asker)
+        memcpy(ring[n_ring++], asker, sizeof(*ring));
+    qsort(ring, n_ring, sizeof(*ring), id_order);
+}
+
+static void beats(uint64_t now, bool watches)
+{
+    for (size_t i = 0; i < n_nodes; i++) {
+        if (nodes[i].fd < 0)
+            continue;
+        if (nodes[i].beat_ns <= now)
+            beat(&nodes[i], false);
+        if (watches && nodes[i].watch_ns <= now)
+            watchers_tell(&nodes[i]);
+        watched_look(&nodes[i], now);
+    }
+}
+
+static _Noreturn void simulate(size_t n, unsigned churn, const char *asker)
 {
     struct epoll_event events[256];
     struct rlimit limit = {65536, 65536};
@@ -195,6 +315,11 @@ static _Noreturn void simulate(size_t n, unsigned churn)
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     for (n_nodes = 0; n_nodes < n; n_nodes++)
         node_open(&nodes[n_nodes]);
+    ring_make(asker);
+    signal(SIGUSR1, on_signal);
+    bool watches = beat_ms > MEMBER_WATCH_MS && !churn;
+    for (size_t i = 0; i < n; i++) /* not all at once */
+        nodes[i].watch_ns = clock_monotonic_ns() + (uint64_t)rand() % (MEMBER_WATCH_MS * NS_PER_MS);
     printf("ready %zu\n", n);
     fflush(stdout);
     uint64_t churn_ns = clock_monotonic_ns();
@@ -204,9 +329,9 @@ static _Noreturn void simulate(size_t n, unsigned churn)
         for (int i = 0; i < k; i++)
             on_bytes(events[i].data.ptr);
         uint64_t now = clock_monotonic_ns();
-        for (size_t i = 0; i < n_nodes; i++)
-            if (nodes[i].beat_ns <= now)
-                beat(&nodes[i], false);
+        beats(now, watches);
+        for (; deaths_wanted > 0; deaths_wanted--)
+            die_now(asker);
         while (churn && churn_ns < now) {
             churn_ns += NS_PER_S / churn;
             bye(&nodes[at]);
@@ -244,10 +369,11 @@ int main(int argc, char **argv)
     partials_make(GROUPS);
     if (argc >= 4 && strcmp(argv[1], "nodes") == 0) {
         port = (uint16_t)atoi(argv[2]);
-        simulate((size_t)atoi(argv[3]), argc > 4 ? (unsigned)atoi(argv[4]) : 0);
+        simulate((size_t)atoi(argv[3]), argc > 4 ? (unsigned)atoi(argv[4]) : 0,
+                 argc > 5 ? argv[5] : NULL);
     }
     if (argc == 3 && strcmp(argv[1], "codec") == 0)
         return codec((size_t)atoi(argv[2]));
-    fputs("usage: simulate nodes PORT N [CHURN] | codec N\n", stderr);
+    fputs("usage: simulate nodes PORT N [CHURN [ASKER]] | codec N\n", stderr);
     return 2;
 }

@@ -167,13 +167,53 @@ static const struct command cmd_cluster_status = {
     .description =
         "Lists the nodes that this machine's memoird knows of: from their heartbeats, which come every two seconds. A node that "
         "falls silent is unreachable within five seconds, and is missed by name for an hour; one that stops in order has left. "
-        "Ends with 3 where memoird is in no cluster.",
+        "Exits with status 3 where memoird is in no cluster.",
     .options = status_options,
     .examples = status_examples,
     .fields = status_fields,
     .values_size = sizeof(cluster_defaults),
     .defaults = &cluster_defaults,
     .run = status_run,
+};
+
+/* ---- key ---- */
+
+static int key_run(const void *values, const struct operands *operands)
+{
+    const struct cluster_values *v = values;
+    MEMOIR_CLEANUP(cluster_decrefp)
+    json_t *cluster = NULL;
+    int r = cluster_request(v->socket, "{\"cluster\":\"status\"}", &cluster);
+    if (r != COMMAND_OK)
+        return r;
+    const char *id = json_string_value(json_object_get(cluster, "self"));
+    const char *key = json_string_value(json_object_get(cluster, "key"));
+    const char *problem = json_string_value(json_object_get(cluster, "problem"));
+    if (!id || !key) {
+        command_fail("%s", problem ? problem : "this node has no key: memoird's log says why");
+        return COMMAND_NOTHING;
+    }
+    printf("%s+%s\n", id, key);
+    return COMMAND_OK;
+}
+
+static const struct option_spec key_options[] = {OPTION_HELP, OPTION_CLUSTER_SOCKET, {0}};
+static const struct command_example key_examples[] = {
+    {"memoir cluster key", "the word by which other nodes trust this one"},
+    {0},
+};
+static const struct command cmd_cluster_key = {
+    .name = "cluster key",
+    .usage = "cluster key [OPTION...]",
+    .help = "this node's ID and public key, for cluster-trust of other nodes",
+    .description =
+        "Prints ID+KEY of this node. A node whose cluster-trust has this word lets this node vouch for its users: it checks that "
+        "this node signed what is asked. Exits with status 3 where memoird is in no cluster.",
+    .options = key_options,
+    .examples = key_examples,
+    .values_size = sizeof(cluster_defaults),
+    .defaults = &cluster_defaults,
+    .run = key_run,
 };
 
 /* ---- tracking ---- */
@@ -259,13 +299,8 @@ int cluster_call_print(const json_t *answer)
 static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 static const struct command *const parts[] = {
-    &cmd_cluster_status,
-    &cmd_cluster_init,
-    &cmd_cluster_invite,
-    &cmd_cluster_join,
-    &cmd_cluster_leave,
-    &cmd_cluster_tracking,
-    NULL,
+    &cmd_cluster_status, &cmd_cluster_init, &cmd_cluster_invite,   &cmd_cluster_join,
+    &cmd_cluster_leave,  &cmd_cluster_key,  &cmd_cluster_tracking, NULL,
 };
 static const struct command_example examples[] = {
     {"sudo memoir cluster init",

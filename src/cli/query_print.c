@@ -70,8 +70,9 @@ static void describe(const struct query *query, const struct query_style *style,
         for (; title[i] && i + 1 < QUERY_NAME_MAX; i++)
             ret->titles[c][i] = (char)toupper((unsigned char)title[i]);
         ret->titles[c][i] = '\0';
+        memcpy(ret->keys[c], output->name, QUERY_NAME_MAX);
         ret->columns[c] = (struct column){
-            .key = output->name,
+            .key = ret->keys[c],
             .title = ret->titles[c],
             .type = type_of(output->kind),
             .flags = hint                         ? hint->flags

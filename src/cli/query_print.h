@@ -40,10 +40,12 @@ struct query_hint {
     unsigned char rank; /* see struct column; 0: it stays */
 };
 
-/* An answer as a table, for layouts that do more than print it. */
+/* An answer as a table, for layouts that do more than print it. It owns all that `table` points to, and so may
+ * outlive the query and the result. */
 struct query_sheet {
     struct table table;
     struct column columns[QUERY_OUTPUTS_MAX + 1];
+    char keys[QUERY_OUTPUTS_MAX][QUERY_NAME_MAX];
     char titles[QUERY_OUTPUTS_MAX][QUERY_NAME_MAX];
 };
 

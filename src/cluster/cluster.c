@@ -212,11 +212,11 @@ int cluster_ask(struct cluster *c, struct cluster_wish *wish, struct cluster_ask
         return r;
     ask->cluster = c;
     memcpy(ask->target, target, sizeof(target));
-    if (wish->sign && target[0]) {
-        wish->sign(wish->sign_context, &ask->ask, target, ask->key, ask->mac);
-        ask->ask.rights.key = ask->key;
-        ask->ask.rights.mac = ask->mac;
-    }
+    if (wish->sign)
+        wish->sign(wish->sign_context, &ask->ask, target, &ask->proof);
+    ask->ask.rights.key = ask->proof.has_mac ? ask->proof.key : NULL;
+    ask->ask.rights.mac = ask->proof.has_mac ? ask->proof.mac : NULL;
+    ask->ask.rights.signature = ask->proof.has_signature ? ask->proof.signature : NULL;
     worker_lock(&c->worker);
     r = c->asks_n >= CLUSTER_ASKS_MAX ? -EBUSY : expect(c, ask, wish);
     if (r >= 0) {

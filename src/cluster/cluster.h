@@ -77,6 +77,13 @@ void cluster_turn(struct cluster *cluster);
 
 /* ---- asking ---- */
 
+/* What proves who asks. */
+struct cluster_proof {
+    bool has_mac, has_signature;
+    uint8_t key[MESSAGE_KEY_BYTES], mac[MESSAGE_MAC_BYTES];
+    uint8_t signature[MESSAGE_SIGNATURE_BYTES];
+};
+
 struct cluster_wish {
     const char *node; /* name, label or ID of one; NULL: all */
     bool others_only; /* this node does not answer */
@@ -85,10 +92,9 @@ struct cluster_wish {
     const void *body;    /* copied */
     size_t body_len;
     struct message_rights rights; /* user and expiry; copied */
-    /* Fills in key and mac of a question to one node; NULL: no proof. Called by cluster_ask(). */
+    /* Makes the proof; NULL: none. `target` is the ID of a node, or "" for a question to all. Called by cluster_ask(). */
     void (*sign)(void *context, const struct message_ask *ask, const char *target,
-                 uint8_t ret_key[static MESSAGE_KEY_BYTES],
-                 uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
+                 struct cluster_proof *ret_proof);
     void *sign_context;
     uint64_t deadline_ns; /* 0: GATHER_DEADLINE_MS */
     void *of;             /* for done() */

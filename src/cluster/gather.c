@@ -221,7 +221,10 @@ static void give_up(struct gather *g, enum gather_state state, const char *why)
 
 static uint64_t stall_of(const struct gather *g)
 {
-    uint64_t flow_ns = g->last_ns + GATHER_FLOW_MS * NS_PER_MS;
+    size_t waiting = g->counts[GATHER_WAITING];
+    bool congested = waiting > GATHER_CROWD && waiting > g->n / 100;
+    uint64_t pause_ms = congested ? GATHER_STALL_MS : GATHER_FLOW_MS;
+    uint64_t flow_ns = g->last_ns ? g->last_ns + pause_ms * NS_PER_MS : 0;
     uint64_t stall_ns = flow_ns > g->stall_ns ? flow_ns : g->stall_ns;
     return stall_ns < g->deadline_ns ? stall_ns : g->deadline_ns;
 }

@@ -39,9 +39,9 @@ struct cluster_ask {
     struct buffer body;
     struct message_ask ask;
     char user[MESSAGE_NAME_MAX + 1];
-    char target[SUBJECT_ID_CHARS + 1];                      /* "": all */
-    bool wants_self, others;                                /* constant */
-    uint8_t key[MESSAGE_KEY_BYTES], mac[MESSAGE_MAC_BYTES]; /* of the proof, if there is one */
+    char target[SUBJECT_ID_CHARS + 1]; /* "": all */
+    bool wants_self, others;           /* constant */
+    struct cluster_proof proof;
     void *of;
 
     /* Under the lock: */
@@ -58,12 +58,15 @@ struct cluster_ask {
 TAILQ_HEAD(asks_out, cluster_ask);
 STAILQ_HEAD(asks_way, cluster_ask);
 
-/* A newcomer who has to hear of us. */
+/* A newcomer that has to be greeted. */
 struct greeting {
     char id[SUBJECT_ID_CHARS + 1];
     uint64_t due_ns;
 };
-enum { GREETINGS_MAX = 1024 };
+enum {
+    GREETINGS_MAX = 1024,
+    LOST_MAX = 256, /* reports at one time; other watchers report the rest */
+};
 
 struct cluster {
     struct worker worker; /* its lock is for all that says so */
@@ -92,9 +95,14 @@ struct cluster {
     size_t open_n;
     struct greeting greetings[GREETINGS_MAX];
     size_t n_greetings;
-    uint32_t interval_ms; /* of heartbeats, as told last */
-    uint64_t beat_ns;     /* when the next heartbeat is due */
-    uint64_t reopen_ns;   /* when to try again to open the bus */
+    uint32_t interval_ms;  /* of heartbeats, as told last */
+    uint64_t beat_ns;      /* when the next heartbeat is due */
+    uint64_t beat_sent_ns; /* the last one */
+    uint64_t watch_ns;     /* when the watchers of this node hear it next */
+    char watchers[MEMBER_WATCHERS][SUBJECT_ID_CHARS + 1]; /* that heard it last */
+    size_t n_watchers;
+    uint64_t dropped_ns; /* when to ask libnats next how many messages it dropped */
+    uint64_t reopen_ns;  /* when to try again to open the bus */
     uint64_t reopen_wait_ns;
     unsigned generation; /* of the connection that we said hello on */
     uint64_t members_due_ns;
@@ -109,6 +117,23 @@ void cluster_heard(void *context, const char *subject, const char *reply, const 
 void cluster_changed(void *context);
 void question_box_free(struct question_box *box);
 void ask_free(struct cluster_ask *ask);
+/* Publish on memoir.1.WORD[.TARGET].SELF. -ENOTCONN, and others of bus_publish(). */
+int cluster_send(struct cluster *cluster, const char *word, const char *target,
+                 const struct buffer *message);
+/* An empty buffer for one message. */
+struct buffer *cluster_scratch(struct cluster *cluster);
+
+/* presence.c. Those that return a moment want to be called again by then. */
+void presence_begin(struct cluster *cluster, uint64_t now); /* connected, perhaps again */
+uint64_t presence_beat(struct cluster *cluster, uint64_t now);
+uint64_t presence_greet(struct cluster *cluster, uint64_t now);
+uint64_t presence_tick(struct cluster *cluster, uint64_t now);
+void presence_hello(struct cluster *cluster, const char *sender, const struct message_hello *hello,
+                    uint64_t now);
+/* `lost`: the server says that its connection broke. */
+void presence_bye(struct cluster *cluster, const char *sender, bool lost, uint64_t now);
+/* A node reports another one, or this one, as lost. */
+void presence_lost(struct cluster *cluster, const char *id, uint64_t now);
 
 /* service.c: NATS's service protocol ($SRV). True if the subject is one of it; then `out` is the answer, or
  * empty for a request that it does not know. */

@@ -179,6 +179,11 @@ enum members_change members_hello(struct members *members, const char *id,
     m->started_ns = hello->started_ns;
     m->interval_ns = hello->interval_ms * NS_PER_MS;
     m->heard_ns = now_ns;
+    m->doubt_due_ns = 0;
+    if (hello->watch_ms > MESSAGE_WATCH_END)
+        m->watch_due_ns = now_ns + (2ull * hello->watch_ms + MEMBER_GRACE_MS) * NS_PER_MS;
+    else if (hello->watch_ms == MESSAGE_WATCH_END)
+        m->watch_due_ns = 0;
     m->clock_offset_ns = (int64_t)(hello->now_ns - now_real_ns);
     state_set(m, MEMBER_ALIVE, now_ns);
     return change;
@@ -190,6 +195,7 @@ static bool gone(struct members *members, const char *id, enum member_state stat
     if (!m || m->self || m->state == state || m->state == MEMBER_LEFT)
         return false;
     state_set(m, state, now_ns);
+    m->watch_due_ns = m->doubt_due_ns = 0;
     return true;
 }
 
@@ -203,12 +209,52 @@ bool members_lost(struct members *members, const char *id, uint64_t now_ns)
     return gone(members, id, MEMBER_UNREACHABLE, now_ns);
 }
 
+bool members_doubt(struct members *members, const char *id, uint64_t now_ns)
+{
+    struct member *m = members_find(members, id);
+    if (!m || m->self || m->state != MEMBER_ALIVE || m->doubt_due_ns ||
+        now_ns - m->heard_ns < MEMBER_WATCH_MS * NS_PER_MS)
+        return false;
+    m->doubt_due_ns = now_ns + MEMBER_DOUBT_MS * NS_PER_MS;
+    return true;
+}
+
+size_t members_watchers(const struct members *members,
+                        char ret_ids[static MEMBER_WATCHERS][SUBJECT_ID_CHARS + 1])
+{
+    size_t self = 0, found = 0;
+    while (self < members->n && !members->list[self].self)
+        self++;
+    for (size_t i = 1; i < members->n && found < MEMBER_WATCHERS; i++) {
+        const struct member *m = &members->list[(self + i) % members->n];
+        if (m->state == MEMBER_ALIVE)
+            memcpy(ret_ids[found++], m->id, SUBJECT_ID_CHARS + 1);
+    }
+    return found;
+}
+
+void members_unwatch(struct members *members)
+{
+    for (size_t i = 0; i < members->n; i++)
+        members->list[i].watch_due_ns = 0;
+}
+
+static uint64_t alive_until(const struct member *m)
+{
+    uint64_t due = m->heard_ns + 2 * m->interval_ns + MEMBER_GRACE_MS * NS_PER_MS;
+    if (m->watch_due_ns && m->watch_due_ns < due)
+        due = m->watch_due_ns;
+    if (m->doubt_due_ns && m->doubt_due_ns < due)
+        due = m->doubt_due_ns;
+    return due;
+}
+
 static uint64_t due_of(const struct member *m)
 {
     if (m->self)
         return UINT64_MAX;
     if (m->state == MEMBER_ALIVE)
-        return m->heard_ns + 2 * m->interval_ns + MEMBER_GRACE_MS * NS_PER_MS;
+        return alive_until(m);
     return m->since_ns +
            (m->state == MEMBER_LEFT ? MEMBER_LEFT_S : (uint64_t)MEMBER_FORGET_S) * NS_PER_S;
 }
@@ -227,6 +273,7 @@ uint64_t members_tick(struct members *members, uint64_t now_ns,
             state_set(m, MEMBER_UNREACHABLE, now_ns);
             if (died)
                 died(m, context);
+            m->watch_due_ns = m->doubt_due_ns = 0;
         }
         if (due_of(m) < next)
             next = due_of(m);

@@ -1,8 +1,15 @@
-/* Who is in the cluster: a soft list from heartbeats. It is never stored or configured, and no node speaks
- * for another. Pure: time comes from the caller, so that tests run it on virtual time. One thread.
+/* Who is in the cluster: a soft list from heartbeats. It is never stored or configured. Pure: time comes from the caller,
+ * so that tests run it on virtual time. One thread.
+ *
+ * Heartbeats to all cost N * N messages per interval, so the interval grows with the number of members. Once it is longer
+ * than MEMBER_WATCH_MS, each node also sends a hello every MEMBER_WATCH_MS to MEMBER_WATCHERS members: those that follow it in the
+ * order of IDs. A watcher that no longer hears it reports it to all. A report is only a doubt: the node that it is about hears
+ * it too and answers with a heartbeat; if none comes within MEMBER_DOUBT_MS the node is unreachable. So a false report costs one
+ * heartbeat and changes nothing.
  *
  * A member is
- *     ALIVE        its last heartbeat is not older than two of its intervals and MEMBER_GRACE_MS
+ *     ALIVE        its last heartbeat is not older than two of its intervals and MEMBER_GRACE_MS, it is not overdue where
+ *                  this node watches it, and no report about it is older than MEMBER_DOUBT_MS
  *     UNREACHABLE  it fell silent, or the server told of its disconnection; it is still expected to
  *                  answer, so that it is missed by name and never counted as zero
  *     LEFT         it said goodbye: not expected any more
@@ -19,10 +26,12 @@
 struct members;
 
 enum {
-    MEMBER_INTERVAL_MS = 2000, /* between heartbeats, */
-    MEMBER_INTERVAL_NODE_MS =
-        8, /* and this for each member where that is more: everybody hears everybody */
-    MEMBER_GRACE_MS = 400, /* death is seen after 2 * interval + this: 4.4 s */
+    MEMBER_INTERVAL_MS = 2000,   /* least time between two heartbeats to all */
+    MEMBER_INTERVAL_NODE_MS = 8, /* the interval is at least this times the number of members */
+    MEMBER_GRACE_MS = 400, /* a silent member is unreachable 2 * interval + this later: 4.4 s */
+    MEMBER_WATCHERS = 3,
+    MEMBER_WATCH_MS = 2000,
+    MEMBER_DOUBT_MS = 400, /* 2 * MEMBER_WATCH_MS + MEMBER_GRACE_MS + this: 4.8 s */
     MEMBER_FORGET_S = 3600,
     MEMBER_LEFT_S = 60,
     MEMBERS_MAX = 4096, /* further ones are counted and left out */
@@ -42,6 +51,8 @@ struct member {
     uint64_t heard_ns;   /* CLOCK_MONOTONIC, as are the next ones; 0: never */
     uint64_t since_ns;   /* of its state */
     uint64_t interval_ns;
+    uint64_t watch_due_ns;   /* when it is overdue at this node as its watcher; 0: not watched */
+    uint64_t doubt_due_ns;   /* when a report about it takes effect; 0: none */
     int64_t clock_offset_ns; /* its clock less ours, with the time that the message took */
     uint64_t answered_ns;    /* its last answer; 0: none yet */
     uint64_t answer_took_ns;
@@ -67,6 +78,23 @@ enum members_change members_hello(struct members *members, const char *id,
 bool members_bye(struct members *members, const char *id, uint64_t now_ns);
 bool members_lost(struct members *members, const char *id, uint64_t now_ns);
 
+/* Another node reports that it fell silent. Ignored if it was heard within the last MEMBER_WATCH_MS, or is not known to be alive:
+ * false. */
+bool members_doubt(struct members *members, const char *id, uint64_t now_ns);
+
+/* The IDs of the members that have to watch this node: how many, at most MEMBER_WATCHERS. */
+size_t members_watchers(const struct members *members,
+                        char ret_ids[static MEMBER_WATCHERS][SUBJECT_ID_CHARS + 1]);
+
+/* This node was cut off: it knows nothing of the members that it watched until they speak again. */
+void members_unwatch(struct members *members);
+
+/* Was it overdue at this node as its watcher? For `died` below. */
+static inline bool member_overdue(const struct member *member, uint64_t now_ns)
+{
+    return member->watch_due_ns && member->watch_due_ns <= now_ns;
+}
+
 /* Time passed. Calls `died` (may be NULL) for each that became unreachable; returns when to call again. */
 uint64_t members_tick(struct members *members, uint64_t now_ns,
                       void (*died)(const struct member *member, void *context), void *context);
@@ -80,7 +108,7 @@ struct member *members_find(struct members *members, const char *id);
 const struct member *members_named(const struct members *members, const char *word,
                                    bool *ret_several);
 
-/* How long this node waits between heartbeats, among so many that are alive. */
+/* The time between two heartbeats of this node to all, with as many members as are alive. */
 uint32_t members_interval_ms(const struct members *members);
 
 /* Its name, with the first digits of its ID where another has the same name: "web~3fa9". Returns `label`. */

@@ -45,6 +45,7 @@ void message_write_hello(const struct message_hello *hello, struct buffer *out)
     varint_put(out, hello->now_ns);
     varint_put(out, hello->interval_ms);
     varint_put(out, hello->first);
+    varint_put(out, hello->watch_ms);
 }
 
 void message_write_bye(struct buffer *out)
@@ -68,6 +69,7 @@ void message_write_ask(const struct message_ask *ask, struct buffer *out)
     varint_put(out, ask->what);
     put_rights(out, &ask->rights);
     put_bytes(out, ask->body, ask->body_len);
+    put_bytes(out, ask->rights.signature, ask->rights.signature ? MESSAGE_SIGNATURE_BYTES : 0);
 }
 
 void message_write_ack(const struct message_nonce *nonce, struct buffer *out)
@@ -90,6 +92,12 @@ void message_write_refuse(const struct message_refuse *refuse, struct buffer *ou
     put_head(out, MESSAGE_REFUSE);
     put_nonce(out, &refuse->nonce);
     put_text(out, refuse->reason);
+}
+
+void message_write_lost(const char *id, struct buffer *out)
+{
+    put_head(out, MESSAGE_LOST);
+    put_text(out, id);
 }
 
 void message_ask_signed(const struct message_ask *ask, const char *asker, const char *target,
@@ -175,6 +183,9 @@ static void take_hello(struct reading *r, struct message_hello *hello)
     hello->now_ns = varint_take(&r->in);
     hello->interval_ms = take_u32(r, MESSAGE_NODE_DEADLINE_MAX);
     hello->first = varint_take(&r->in) != 0;
+    hello->watch_ms = 0;
+    if (!r->in.bad && varint_left(&r->in)) /* the first versions have no such field */
+        hello->watch_ms = take_u32(r, MESSAGE_NODE_DEADLINE_MAX);
     if (!hello->name[0] || hello->interval_ms == 0)
         r->in.bad = true;
 }
@@ -200,6 +211,13 @@ static void take_ask(struct reading *r, struct message_ask *ask)
     ask->what = (enum message_what)take_u32(r, UINT32_MAX);
     take_rights(r, &ask->rights);
     ask->body = take_bytes(r, MESSAGE_MAX, &ask->body_len);
+    size_t len = 0;
+    if (!r->in.bad && varint_left(&r->in)) /* the first versions have no such field */
+        ask->rights.signature = take_bytes(r, MESSAGE_SIGNATURE_BYTES, &len);
+    if (len == 0)
+        ask->rights.signature = NULL;
+    else if (len != MESSAGE_SIGNATURE_BYTES)
+        r->in.bad = true;
 }
 
 static void take_reply(struct reading *r, struct message_reply *reply)
@@ -221,7 +239,7 @@ int message_read(const void *bytes, size_t len, struct message *ret)
     uint64_t version = varint_take(&r.in), kind = varint_take(&r.in);
     if (r.in.bad)
         return -EBADMSG;
-    if (version != MESSAGE_VERSION || kind < MESSAGE_HELLO || kind > MESSAGE_REFUSE)
+    if (version != MESSAGE_VERSION || kind < MESSAGE_HELLO || kind > MESSAGE_LOST)
         return -EPROTO;
     ret->kind = (enum message_kind)kind;
     switch (ret->kind) {
@@ -242,6 +260,10 @@ int message_read(const void *bytes, size_t len, struct message *ret)
     case MESSAGE_REFUSE:
         ret->refuse.nonce = take_nonce(&r);
         ret->refuse.reason = take_text(&r, MESSAGE_REASON_MAX);
+        break;
+    case MESSAGE_LOST:
+        ret->lost = take_text(&r, MESSAGE_ID_CHARS);
+        r.in.bad |= strlen(ret->lost) != MESSAGE_ID_CHARS;
         break;
     }
     return r.in.bad ? -EBADMSG : 0;

@@ -15,14 +15,17 @@ struct buffer;
 
 enum {
     MESSAGE_VERSION = 1,
-    MESSAGE_TEXT_MAX = 4096,  /* bytes of one part of a question */
-    MESSAGE_NAME_MAX = 63,    /* of a node, a version, a user */
-    MESSAGE_MAX = 900 << 10,  /* bytes of a message; NATS allows 1 MB unless told otherwise */
-    MESSAGE_PARTS_MAX = 16,   /* of one reply */
-    MESSAGE_REASON_MAX = 255, /* why a question was refused */
-    MESSAGE_MAC_BYTES = 32,   /* HMAC-SHA256 */
-    MESSAGE_KEY_BYTES = 8,    /* which token */
+    MESSAGE_TEXT_MAX = 4096,      /* bytes of one part of a question */
+    MESSAGE_NAME_MAX = 63,        /* of a node, a version, a user */
+    MESSAGE_MAX = 900 << 10,      /* bytes of a message; NATS allows 1 MB unless told otherwise */
+    MESSAGE_PARTS_MAX = 16,       /* of one reply */
+    MESSAGE_REASON_MAX = 255,     /* why a question was refused */
+    MESSAGE_MAC_BYTES = 32,       /* HMAC-SHA256 */
+    MESSAGE_KEY_BYTES = 8,        /* which token */
+    MESSAGE_SIGNATURE_BYTES = 64, /* Ed25519: sign.h */
     MESSAGE_NODE_DEADLINE_MAX = 600000, /* ms */
+    MESSAGE_WATCH_END = 1,              /* value of message_hello.watch_ms */
+    MESSAGE_ID_CHARS = 32,              /* of a node's ID: see subject.h */
 };
 
 enum message_kind {
@@ -32,6 +35,7 @@ enum message_kind {
     MESSAGE_ACK,       /* it came, and is being answered */
     MESSAGE_REPLY,     /* a part of the answer */
     MESSAGE_REFUSE,    /* no answer, and why */
+    MESSAGE_LOST,      /* a node that the sender watches fell silent */
 };
 
 /* Identifies a question: random, and never used again. */
@@ -45,6 +49,9 @@ struct message_hello {
     uint64_t now_ns;            /* the sender's clock, since 1970 */
     uint32_t interval_ms;       /* the next one comes within this time */
     bool first;                 /* the sender has just come, and wants to hear of all others */
+    uint32_t
+        watch_ms; /* > MESSAGE_WATCH_END: the receiver watches the sender, which sends the next such hello
+                        * within this time; MESSAGE_WATCH_END: no longer; 0: nothing changes */
 };
 
 enum message_what {
@@ -53,12 +60,14 @@ enum message_what {
     MESSAGE_CALL, /* body: method and target of an HTTP call, each ended by NUL, and its body; the reply: status, type, file name, answer */
 };
 
-/* Who asks, proved by a token of the target (mac), or vouched for by the asking node (user alone). */
+/* Who asks: proved by a token of the target (key and mac), or a user for whom the asking node vouches (user and signature). */
 struct message_rights {
     const char *user;    /* name on the asking node, or "" */
     uint64_t expires_ns; /* of the proof, since 1970 */
     const uint8_t *key;  /* MESSAGE_KEY_BYTES that name the token; NULL: no proof */
     const uint8_t *mac;  /* MESSAGE_MAC_BYTES over message_ask_signed() */
+    const uint8_t
+        *signature; /* MESSAGE_SIGNATURE_BYTES of the asking node over the same; NULL: none */
 };
 
 struct message_ask {
@@ -90,6 +99,7 @@ struct message {
         struct message_nonce ack;
         struct message_reply reply;
         struct message_refuse refuse;
+        const char *lost; /* the ID of a node */
     };
     char texts[MESSAGE_REASON_MAX + 1 + 3 * (MESSAGE_NAME_MAX + 1)];
 };
@@ -104,8 +114,9 @@ void message_write_ask(const struct message_ask *ask, struct buffer *out);
 void message_write_ack(const struct message_nonce *nonce, struct buffer *out);
 void message_write_reply(const struct message_reply *reply, struct buffer *out);
 void message_write_refuse(const struct message_refuse *refuse, struct buffer *out);
+void message_write_lost(const char *id, struct buffer *out);
 
-/* What a proof covers: everything that decides what is done, and between which nodes. */
+/* What a proof covers: everything that decides what is done, and between which nodes. `target`: "" for a question to all. */
 void message_ask_signed(const struct message_ask *ask, const char *asker, const char *target,
                         struct buffer *out);
 

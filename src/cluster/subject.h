@@ -1,7 +1,7 @@
 /* Subjects on NATS. The last token is the sender's ID, everywhere: a server that lets each account publish
  * only below its own ID (doc/cluster.md has the permissions) makes it impossible to speak for another node.
  *
- *     memoir.1.beat.SENDER             hello and bye, to all
+ *     memoir.1.beat.SENDER             hello, bye and reports of lost nodes, to all
  *     memoir.1.ask.SENDER              a question to all
  *     memoir.1.to.TARGET.SENDER        a question, or a hello, to one
  *     memoir.1.re.TARGET.SENDER        acknowledgements, replies and refusals, to the asker */

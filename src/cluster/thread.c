@@ -1,11 +1,10 @@
-/* The cluster's thread: the connection, heartbeats, questions that are out and questions that came. */
+/* The cluster's thread: the connection, questions that are out and questions that came. Heartbeats: presence.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "cluster/internal.h"
 #include "query/query.h"
@@ -14,6 +13,7 @@ enum {
     INBOX_MAX = 65536, /* messages that wait for the thread; further ones are dropped and counted */
     PART_OVERHEAD = 128,
     GOODBYE_MS = 500,
+    DROPPED_LOOK_MS = 2000,
 };
 
 /* ---- what libnats's threads call ---- */
@@ -60,8 +60,8 @@ void cluster_changed(void *context)
 
 /* ---- sending ---- */
 
-static int send_to(struct cluster *c, const char *word, const char *target,
-                   const struct buffer *message)
+int cluster_send(struct cluster *c, const char *word, const char *target,
+                 const struct buffer *message)
 {
     char subject[SUBJECT_MAX];
     if (message->error || !c->bus)
@@ -73,29 +73,10 @@ static int send_to(struct cluster *c, const char *word, const char *target,
     return bus_publish(c->bus, subject, message->data, message->len);
 }
 
-static struct buffer *scratch(struct cluster *c)
+struct buffer *cluster_scratch(struct cluster *c)
 {
     buffer_reset(&c->scratch);
     return &c->scratch;
-}
-
-static void send_hello(struct cluster *c, const char *target, bool first)
-{
-    struct buffer *out = scratch(c);
-    worker_lock(&c->worker);
-    c->interval_ms = members_interval_ms(c->members);
-    worker_unlock(&c->worker);
-    message_write_hello(
-        &(struct message_hello){
-            .name = c->name,
-            .version = c->version,
-            .started_ns = c->options.started_ns,
-            .now_ns = clock_real_ns(),
-            .interval_ms = c->interval_ms,
-            .first = first,
-        },
-        out);
-    (void)send_to(c, target ? "to" : "beat", target, out);
 }
 
 /* ---- questions of others ---- */
@@ -110,9 +91,9 @@ void question_box_free(struct question_box *box)
 static void send_refuse(struct cluster *c, const char *target, const struct message_nonce *nonce,
                         const char *reason)
 {
-    struct buffer *out = scratch(c);
+    struct buffer *out = cluster_scratch(c);
     message_write_refuse(&(struct message_refuse){*nonce, reason}, out);
-    (void)send_to(c, "re", target, out);
+    (void)cluster_send(c, "re", target, out);
 }
 
 static size_t waiting_of(const struct cluster *c, const char *asker)
@@ -181,9 +162,9 @@ static void send_acks(struct cluster *c, uint64_t now)
     {
         if (box->acked || box->ack_ns > now)
             continue;
-        struct buffer *out = scratch(c);
+        struct buffer *out = cluster_scratch(c);
         message_write_ack(&box->question.ask.nonce, out);
-        (void)send_to(c, "re", box->question.asker, out);
+        (void)cluster_send(c, "re", box->question.asker, out);
         box->acked = true;
     }
 }
@@ -195,7 +176,7 @@ static int send_parts(struct cluster *c, const struct question_box *box)
     int r = parts > MESSAGE_PARTS_MAX ? -EMSGSIZE : 0;
     for (uint32_t part = 0; part < parts && r == 0; part++) {
         size_t at = part * room, n = len - at < room ? len - at : room;
-        struct buffer *out = scratch(c);
+        struct buffer *out = cluster_scratch(c);
         message_write_reply(
             &(struct message_reply){
                 .nonce = box->question.ask.nonce,
@@ -205,7 +186,7 @@ static int send_parts(struct cluster *c, const struct question_box *box)
                 .body_len = n,
             },
             out);
-        r = send_to(c, "re", box->question.asker, out);
+        r = cluster_send(c, "re", box->question.asker, out);
     }
     return r;
 }
@@ -234,9 +215,10 @@ static void send_answer(struct cluster *c, struct question_box *box)
 static void send_ask(struct cluster *c, struct cluster_ask *ask)
 {
     char why[BUS_WHY_MAX] = "no connection to the cluster's server", last[BUS_WHY_MAX];
-    struct buffer *out = scratch(c);
+    struct buffer *out = cluster_scratch(c);
     message_write_ask(&ask->ask, out);
-    int r = send_to(c, ask->target[0] ? "to" : "ask", ask->target[0] ? ask->target : NULL, out);
+    int r =
+        cluster_send(c, ask->target[0] ? "to" : "ask", ask->target[0] ? ask->target : NULL, out);
     if (r == 0)
         return;
     if (r == -EMSGSIZE || out->error == -ENOBUFS)
@@ -335,73 +317,6 @@ static uint64_t asks_tick(struct cluster *c, bool self_came, uint64_t now)
 
 /* ---- what came ---- */
 
-static void greet_later(struct cluster *c, const char *id, uint64_t now)
-{
-    for (size_t i = 0; i < c->n_greetings; i++)
-        if (strcmp(c->greetings[i].id, id) == 0)
-            return;
-    if (c->n_greetings == GREETINGS_MAX)
-        return; /* it hears our next heartbeat */
-    struct greeting *greeting = &c->greetings[c->n_greetings++];
-    memcpy(greeting->id, id, sizeof(greeting->id));
-    /* Everybody greets a newcomer: not all in the same millisecond, where there are many. */
-    size_t n;
-    worker_lock(&c->worker);
-    (void)members_list(c->members, &n);
-    worker_unlock(&c->worker);
-    uint64_t spread = n < 20 ? 1 : CLUSTER_HI_MS * NS_PER_MS;
-    greeting->due_ns = now + hash_combine(hash_string(c->id, 0), now) % spread;
-}
-
-static uint64_t greet(struct cluster *c, uint64_t now)
-{
-    uint64_t next = UINT64_MAX;
-    for (size_t i = 0; i < c->n_greetings;) {
-        if (c->greetings[i].due_ns <= now) {
-            send_hello(c, c->greetings[i].id, false);
-            c->greetings[i] = c->greetings[--c->n_greetings];
-            continue;
-        }
-        if (c->greetings[i].due_ns < next)
-            next = c->greetings[i].due_ns;
-        i++;
-    }
-    return next;
-}
-
-static void take_hello(struct cluster *c, const char *sender, const struct message_hello *hello,
-                       uint64_t now)
-{
-    worker_lock(&c->worker);
-    enum members_change change = members_hello(c->members, sender, hello, now, clock_real_ns());
-    uint64_t due = now + (2 * hello->interval_ms + MEMBER_GRACE_MS) * NS_PER_MS;
-    if (due < c->members_due_ns)
-        c->members_due_ns = due;
-    worker_unlock(&c->worker);
-    if (change == MEMBERS_JOINED || change == MEMBERS_BACK)
-        log_info("node %s (%s) %s the cluster", hello->name, hello->version,
-                 change == MEMBERS_JOINED ? "joined" : "is back in");
-    if (hello->first)
-        greet_later(c, sender, now);
-}
-
-static void take_bye(struct cluster *c, const char *sender, bool lost, uint64_t now)
-{
-    char label[MEMBER_LABEL_MAX] = "";
-    worker_lock(&c->worker);
-    bool changed =
-        lost ? members_lost(c->members, sender, now) : members_bye(c->members, sender, now);
-    const struct member *m = members_find(c->members, sender);
-    if (m)
-        member_label(m, label);
-    c->members_due_ns = now;
-    worker_unlock(&c->worker);
-    if (changed && lost)
-        log_warn("node %s lost its connection to the cluster", label);
-    else if (changed)
-        log_info("node %s left the cluster", label);
-}
-
 static void take_return(struct cluster *c, const char *sender, const struct message *message,
                         uint64_t now)
 {
@@ -428,10 +343,10 @@ static void take_service(struct cluster *c, const struct letter *letter, uint64_
     char id[SUBJECT_ID_CHARS + 1];
     if (strncmp(letter->subject, "$SYS.", 5) == 0) {
         if (service_disconnected(letter->data, letter->len, id))
-            take_bye(c, id, true, now);
+            presence_bye(c, id, true, now);
         return;
     }
-    struct buffer *out = scratch(c);
+    struct buffer *out = cluster_scratch(c);
     if (service_answer(c, letter->subject, out) && out->len && letter->reply[0] && c->bus)
         (void)bus_publish(c->bus, letter->reply, out->data, out->len);
 }
@@ -440,7 +355,7 @@ static void take_service(struct cluster *c, const struct letter *letter, uint64_
 static bool belongs(const char *subject, enum message_kind kind)
 {
     if (subject_starts(subject, "beat"))
-        return kind == MESSAGE_HELLO || kind == MESSAGE_BYE;
+        return kind == MESSAGE_HELLO || kind == MESSAGE_BYE || kind == MESSAGE_LOST;
     if (subject_starts(subject, "ask"))
         return kind == MESSAGE_ASK;
     if (subject_starts(subject, "to"))
@@ -468,10 +383,13 @@ static void take_letter(struct cluster *c, struct letter *letter, uint64_t now)
     }
     switch (message.kind) {
     case MESSAGE_HELLO:
-        take_hello(c, sender, &message.hello, now);
+        presence_hello(c, sender, &message.hello, now);
         break;
     case MESSAGE_BYE:
-        take_bye(c, sender, false, now);
+        presence_bye(c, sender, false, now);
+        break;
+    case MESSAGE_LOST:
+        presence_lost(c, message.lost, now);
         break;
     case MESSAGE_ASK:
         take_question(c, letter, sender, &message);
@@ -550,15 +468,13 @@ static void bus_try(struct cluster *c)
     worker_unlock(&c->worker);
 }
 
-/* We are connected, perhaps again: everybody shall know, and we want to hear of everybody. */
+/* Connected, perhaps again. */
 static void bus_came_up(struct cluster *c, unsigned generation, uint64_t now)
 {
     char server[CLUSTER_URL_MAX];
     c->generation = generation;
     c->reopen_wait_ns = 0;
-    send_hello(c, NULL, true);
-    c->beat_ns =
-        now + MEMBER_INTERVAL_MS * NS_PER_MS; /* soon: it is not known yet how many there are */
+    presence_begin(c, now);
     bus_server(c->bus, server, sizeof(server));
     worker_lock(&c->worker);
     memcpy(c->server, server, sizeof(c->server));
@@ -584,28 +500,17 @@ static uint64_t bus_tick(struct cluster *c, uint64_t now)
         return UINT64_MAX; /* libnats tells when that changes */
     if (generation != c->generation)
         bus_came_up(c, generation, now);
-    if (now >= c->beat_ns) {
-        send_hello(c, NULL, false);
-        uint64_t interval = c->interval_ms * NS_PER_MS;
-        c->beat_ns += interval;
-        if (c->beat_ns <= now)
-            c->beat_ns = now + interval;
+    if (now >= c->dropped_ns) {
         uint64_t dropped = bus_dropped(c->bus);
         worker_lock(&c->worker);
         c->figures.dropped = dropped;
         worker_unlock(&c->worker);
+        c->dropped_ns = now + DROPPED_LOOK_MS * NS_PER_MS;
     }
-    return c->beat_ns;
+    return presence_beat(c, now);
 }
 
 /* ---- the thread ---- */
-
-static void on_death(const struct member *member, void *context)
-{
-    char label[MEMBER_LABEL_MAX];
-    (void)context;
-    log_warn("node %s does not answer any more", member_label(member, label));
-}
 
 static uint64_t acks_due(const struct cluster *c)
 {
@@ -647,15 +552,11 @@ static uint64_t turn(struct cluster *c, struct letters *inbox, struct question_b
         take_letter(c, letter, now);
     }
     now = clock_monotonic_ns();
-    next = earlier(next, greet(c, now));
+    next = earlier(next, presence_greet(c, now));
     send_acks(c, now);
     next = earlier(next, acks_due(c));
     next = earlier(next, asks_tick(c, self_came, now));
-    worker_lock(&c->worker);
-    if (now >= c->members_due_ns)
-        c->members_due_ns = members_tick(c->members, now, on_death, c);
-    next = earlier(next, c->members_due_ns);
-    worker_unlock(&c->worker);
+    next = earlier(next, presence_tick(c, now));
     return next;
 }
 
@@ -689,9 +590,9 @@ void cluster_thread_run(void *context)
         worker_lock(&c->worker);
     }
     worker_unlock(&c->worker);
-    struct buffer *out = scratch(c);
+    struct buffer *out = cluster_scratch(c);
     message_write_bye(out);
-    if (send_to(c, "beat", NULL, out) == 0)
+    if (cluster_send(c, "beat", NULL, out) == 0)
         bus_flush(c->bus, GOODBYE_MS);
     bus_free(c->bus);
     c->bus = NULL;

@@ -96,6 +96,7 @@ static const struct http_schema schemas[] = {
         "server": {"type": ["string", "null"]},
         "self": {"type": "string", "description": "ID of this node"},
         "name": {"type": "string"},
+        "key": {"type": ["string", "null"], "description": "public key by which this node signs what it asks for its users"},
         "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
     }})},

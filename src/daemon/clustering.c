@@ -146,7 +146,7 @@ int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
     ask->context = context;
     wish->rights = (struct message_rights){
         .user = viewer->user, .expires_ns = clock_real_ns() + PROOF_VALID_S * NS_PER_S};
-    wish->sign = ask->token ? clustering_sign : NULL;
+    wish->sign = clustering_sign;
     wish->sign_context = ask;
     wish->of = ask;
     int r = cluster_ask(c->cluster, wish, &ask->out);
@@ -290,7 +290,7 @@ static void figures_json(const struct cluster_figures *f, struct json *json)
 void clustering_json(struct clustering *c, struct json *json)
 {
     static const char *const states[] = {"connecting", "connected", "closed"};
-    char why[BUS_WHY_MAX], server[CLUSTER_URL_MAX];
+    char why[BUS_WHY_MAX], server[CLUSTER_URL_MAX], key[SIGN_KEY_CHARS + 1];
     struct member *members = NULL;
     size_t n = 0;
     uint64_t now = clock_monotonic_ns();
@@ -308,6 +308,9 @@ void clustering_json(struct clustering *c, struct json *json)
     json_field_string(json, "server", server[0] ? server : NULL);
     json_field_string(json, "self", c->settings.id);
     json_field_string(json, "name", c->settings.name);
+    if (c->has_key)
+        sign_key_text(c->key.public, key);
+    json_field_string(json, "key", c->has_key ? key : NULL);
     json_key(json, "members");
     json_array_begin(json);
     if (cluster_members(c->cluster, &members, &n) == 0)
@@ -349,7 +352,7 @@ static int cluster_start(struct clustering *c)
         &c->cluster);
 }
 
-/* Without tokens nobody has more than totals. */
+/* Without tokens all that ask get totals only. */
 static void tokens_open(struct clustering *c)
 {
     const struct daemon *daemon = c->daemon;
@@ -369,7 +372,11 @@ static int settings_apply(struct clustering *c)
     int r = clustering_settings_read(c->daemon, &c->settings, &some);
     if (r >= 0 && some && c->settings.server[0])
         r = clustering_server_new(c->daemon, &c->server);
-    return r >= 0 && some ? cluster_start(c) : r;
+    if (r < 0 || !some)
+        return r;
+    if (!c->has_key)
+        c->has_key = clustering_key_load(c->daemon->state_path, &c->key) >= 0;
+    return cluster_start(c);
 }
 
 int clustering_reload(struct clustering *c)

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "cluster/cluster.h"
+#include "cluster/sign.h"
 #include "daemon/asking.h"
 #include "daemon/clustering.h"
 #include "daemon/clustering_settings.h"
@@ -72,6 +73,8 @@ struct clustering {
     struct clustering_visits visits;
     struct clustering_pasts pasts;
     struct tokens *tokens; /* of this node; NULL: it cannot be had */
+    bool has_key;
+    struct sign_key key; /* of this node */
     struct users *users;
     struct buffer scratch;
     struct { /* of proofs that were accepted: each serves once */
@@ -97,8 +100,22 @@ bool clustering_rights(struct clustering *clustering, const struct cluster_quest
 
 /* The proof that a question of ours carries. For cluster_wish.sign; `context` is the clustering_ask. */
 void clustering_sign(void *context, const struct message_ask *ask, const char *target,
-                     uint8_t ret_key[static MESSAGE_KEY_BYTES],
-                     uint8_t ret_mac[static MESSAGE_MAC_BYTES]);
+                     struct cluster_proof *ret_proof);
+
+/* ---- clustering_key.c ---- */
+
+/* This node's key, from STATE/cluster.key, which is made where it is missing. Says in the log why there is none: -errno. */
+int clustering_key_load(const char *state, struct sign_key *ret_key);
+
+/* The first word of a list of trusted nodes ("ID+KEY:ann=bob ...") that is about `asker`. */
+struct clustering_trust {
+    bool found;
+    bool has_key;
+    uint8_t key[SIGN_KEY_BYTES];
+    char local[MESSAGE_NAME_MAX + 1]; /* the local user for `user`; "": none */
+};
+void clustering_trust(const char *list, const char *asker, const char *user,
+                      struct clustering_trust *ret);
 
 /* ---- clustering_call.c ---- */
 

@@ -1,10 +1,13 @@
 /* Who asks from another node, and what that user may see and do here.
  *
  * A token of this node proves it: HMAC-SHA256 with the token's digest as the key, over everything that decides
- * what is done (message_ask_signed()). The token itself does not travel. A proof serves once, and for PROOF_S.
+ * what is done (message_ask_signed()). The token itself does not travel.
  *
- * Or the asking node vouches for its user, where cluster-trust names that node by its ID. Users are matched by
- * name, never by number; root only where the mapping says so. */
+ * Or the asking node vouches for its user, where cluster-trust names that node by its ID, and signs the same bytes with its key.
+ * Users are matched by name, never by number; root only where the mapping says so. Without the key in cluster-trust only the
+ * server's permissions say which node asks: such a node may look, not act.
+ *
+ * A proof is valid for PROOF_S; one that allows control is accepted once. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,17 +55,23 @@ static void key_name(const uint8_t digest[static SHA256_BYTES],
 }
 
 void clustering_sign(void *context, const struct message_ask *ask, const char *target,
-                     uint8_t ret_key[static MESSAGE_KEY_BYTES],
-                     uint8_t ret_mac[static MESSAGE_MAC_BYTES])
+                     struct cluster_proof *ret_proof)
 {
     const struct clustering_ask *own = context;
+    const struct clustering *c = own->clustering;
     struct buffer text = BUFFER_INIT(SIGNED_MAX);
-    uint8_t digest[SHA256_BYTES];
-    sha256(own->token, strlen(own->token), digest);
-    key_name(digest, ret_key);
-    message_ask_signed(ask, own->clustering->settings.id, target, &text);
-    if (hmac(digest, &text, ret_mac) < 0)
-        memset(ret_mac, 0, MESSAGE_MAC_BYTES); /* which proves nothing */
+    message_ask_signed(ask, c->settings.id, target, &text);
+    if (own->token && target[0] && !text.error) {
+        uint8_t digest[SHA256_BYTES];
+        sha256(own->token, strlen(own->token), digest);
+        key_name(digest, ret_proof->key);
+        ret_proof->has_mac = true;
+        if (hmac(digest, &text, ret_proof->mac) < 0)
+            memset(ret_proof->mac, 0, MESSAGE_MAC_BYTES); /* which proves nothing */
+    } else if (c->has_key && ask->rights.user[0] && !text.error) {
+        sign(&c->key, text.data, text.len, ret_proof->signature);
+        ret_proof->has_signature = true;
+    }
     buffer_release(&text);
 }
 
@@ -87,7 +96,7 @@ static bool nonce_is_new(struct clustering *c, const struct message_ask *ask, ui
         if (c->nonces[i].expires_ns > now_ns &&
             message_nonce_equal(&c->nonces[i].nonce, &ask->nonce))
             return false;
-    /* One that has not expired is not pushed out: rather nobody gets in. */
+    /* A nonce stays until it expires: while all places are taken, no further proof is accepted. */
     if (c->nonces[c->nonces_next].expires_ns > now_ns)
         return false;
     c->nonces[c->nonces_next].nonce = ask->nonce;
@@ -130,60 +139,56 @@ static bool by_token(struct clustering *c, const struct cluster_question *q,
 
 /* ---- vouching ---- */
 
-/* The local user that `mapping` ("ann=bob:carl=carl") makes of `user`. NULL: of none. */
-static const char *mapped(char *mapping, const char *user)
+static bool signature_holds(const struct clustering *c, const struct cluster_question *q,
+                            const uint8_t key[static SIGN_KEY_BYTES])
 {
-    char *pair;
-    while ((pair = strsep(&mapping, ":")) != NULL) {
-        char *equal = strchr(pair, '=');
-        if (!equal)
-            continue;
-        *equal = '\0';
-        if (strcmp(pair, user) == 0)
-            return equal + 1;
-    }
-    return NULL;
+    struct buffer text = BUFFER_INIT(SIGNED_MAX);
+    if (!q->ask.rights.signature)
+        return false;
+    message_ask_signed(&q->ask, q->asker, q->to_all ? "" : c->settings.id, &text);
+    bool holds = !text.error && sign_check(key, text.data, text.len, q->ask.rights.signature);
+    buffer_release(&text);
+    return holds;
 }
 
-/* The local user as whom `user` of the node `asker` may ask, in `ret_name`. */
-static bool trusted(const char *trust, const char *asker, const char *user, char *ret_name,
-                    size_t size)
+/* Is the question signed by the node, fresh and, where it may act, new? */
+static bool is_proved(struct clustering *c, const struct cluster_question *q,
+                      const struct clustering_trust *trust, const char **ret_why)
 {
-    char *copy = strdup(trust), *rest = copy, *word;
-    bool found = false;
-    while (copy && !found && (word = strsep(&rest, " ,\t")) != NULL) {
-        char *mapping = strchr(word, ':');
-        if (mapping)
-            *mapping++ = '\0';
-        if (strcmp(word, asker) != 0)
-            continue;
-        const char *local = mapping ? mapped(mapping, user) : strcmp(user, "root") ? user : NULL;
-        found = local && *local;
-        if (found)
-            snprintf(ret_name, size, "%s", local);
-    }
-    free(copy);
-    return found;
+    uint64_t now = clock_real_ns();
+    *ret_why =
+        "the signature of the asking node is invalid: cluster-trust needs the word that 'memoir "
+        "cluster key' prints there";
+    if (!signature_holds(c, q, trust->key))
+        return false;
+    *ret_why = "the signature has expired: are the clocks of both nodes right?";
+    if (!is_fresh(&q->ask.rights, now))
+        return false;
+    *ret_why = "this signature was used before";
+    return q->ask.what != MESSAGE_CALL || nonce_is_new(c, &q->ask, now);
 }
 
-static void by_vouching(struct clustering *c, const struct cluster_question *q,
-                        struct clustering_rights *ret)
+static bool by_vouching(struct clustering *c, const struct cluster_question *q,
+                        struct clustering_rights *ret, const char **ret_why)
 {
-    char name[MESSAGE_NAME_MAX + 1];
+    struct clustering_trust trust;
     uint32_t uid;
     const char *user = q->ask.rights.user;
-    if (!user[0] || !trusted(c->settings.trust, q->asker, user, name, sizeof(name)))
-        return;
+    if (!user[0])
+        return true;
+    clustering_trust(c->settings.trust, q->asker, user, &trust);
+    if (!trust.local[0])
+        return true;
+    if (trust.has_key && !is_proved(c, q, &trust, ret_why))
+        return false;
     users_refresh(c->users);
-    if (!users_uid(c->users, name, &uid))
-        return;
+    if (!users_uid(c->users, trust.local, &uid))
+        return true;
     ret->viewer.uid = uid;
     ret->viewer.sees_all = uid == 0;
-    /* The server vouches for the node (subject.h); what acts is done once, and not later. */
-    uint64_t now = clock_real_ns();
-    ret->control = q->ask.what == MESSAGE_CALL && is_fresh(&q->ask.rights, now) &&
-                   nonce_is_new(c, &q->ask, now);
+    ret->control = trust.has_key && q->ask.what == MESSAGE_CALL;
     snprintf(ret->who, sizeof(ret->who), "%s at %s", user, q->asker_label);
+    return true;
 }
 
 bool clustering_rights(struct clustering *c, const struct cluster_question *q,
@@ -191,8 +196,5 @@ bool clustering_rights(struct clustering *c, const struct cluster_question *q,
 {
     *ret = (struct clustering_rights){.viewer = {.uid = UINT32_MAX}};
     snprintf(ret->who, sizeof(ret->who), "node %s", q->asker_label);
-    if (q->ask.rights.key)
-        return by_token(c, q, ret, ret_why);
-    by_vouching(c, q, ret);
-    return true;
+    return q->ask.rights.key ? by_token(c, q, ret, ret_why) : by_vouching(c, q, ret, ret_why);
 }

@@ -239,7 +239,8 @@ static const struct config_key keys[] = {
      "The private key of cluster-tls-cert (PEM)."},
     {"cluster-trust", CONFIG_TEXT, AT(cluster_trust), "NODE[:USER=LOCAL...] ...", "",
      "Nodes that vouch for their users: a user of NODE sees here what the local user of the same name sees, and may "
-     "switch tracking of that user's processes. NODE:ann=bob maps ann of NODE to the local user bob and trusts it for "
+     "act on that user's processes. NODE is ID+KEY as 'memoir cluster key' prints it on that node; the ID alone lets its users "
+     "look, not act. NODE:ann=bob maps ann of NODE to the local user bob and trusts it for "
      "no other user. root is never matched by name: NODE:root=root says so explicitly. Without it, other nodes "
      "get totals only."},
 };

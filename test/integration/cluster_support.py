@@ -17,6 +17,13 @@ MEMOIR = BUILD / "src/cli/memoir"
 NATS_SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/bin")
 
 
+FOREIGN = "f" * 32  # ID of a node that a test plays
+
+
+def rows(answer):
+    return answer["result"]["rows"]
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -123,6 +130,11 @@ class Node:
     def members(self):
         return {m["node"]: m for m in self.status()["members"]}
 
+    def key(self):
+        """ID and public key, for cluster-trust of other nodes."""
+        status = self.status()
+        return f"{status['self']}+{status['key']}"
+
     def states(self):
         return {name: m["state"] for name, m in self.members().items()}
 
@@ -176,15 +188,52 @@ def text(words):
     return varint(len(data)) + data
 
 
-HELLO, BYE, ASK, ACK, REPLY, REFUSE = range(1, 7)
+HELLO, BYE, ASK, ACK, REPLY, REFUSE, LOST = range(1, 8)
 
 
 def message(kind, *fields):
     return b"MC" + varint(1) + varint(kind) + b"".join(f if isinstance(f, bytes) else varint(f) for f in fields)
 
 
-def hello(name, first=1):
-    return message(HELLO, text(name), text("9.9.9"), time.time_ns(), time.time_ns(), 2000, first)
+def hello(name, first=1, interval_ms=2000, watch_ms=None, version="9.9.9"):
+    """watch_ms None: as the first versions send it, without that field."""
+    fields = [] if watch_ms is None else [watch_ms]
+    return message(HELLO, text(name), text(version), time.time_ns(), time.time_ns(), interval_ms, first, *fields)
+
+
+def lost(node):
+    return message(LOST, text(node))
+
+
+CALL = 2  # what an ASK may want
+
+
+def ask(nonce, user, expires_ns, body, signature=b"", what=CALL, deadline_ms=2000):
+    return message(ASK, nonce, deadline_ms, what, text(user), expires_ns, text(b""), text(b""), text(body), text(signature))
+
+
+def signed(asker, target, nonce, user, expires_ns, body, what=CALL):
+    """What the signature of an ASK covers."""
+    parts = [text("memoir ask"), text(asker), text(target), nonce, varint(expires_ns), varint(what), text(user), text(body)]
+    return b"".join(parts)
+
+
+class Signer:
+    """A key of a node that a test plays."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.pem = self.folder / "node.pem"
+        self.run("genpkey", "-algorithm", "ed25519", "-out", self.pem)
+        self.public = self.run("pkey", "-in", self.pem, "-pubout", "-outform", "DER")[-32:].hex()
+
+    def run(self, *words):
+        return subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True).stdout
+
+    def sign(self, data):
+        path = self.folder / "to-sign"
+        path.write_bytes(data)
+        return self.run("pkeyutl", "-sign", "-rawin", "-inkey", self.pem, "-in", path)
 
 
 def reply(nonce, body, part=0, parts=1):

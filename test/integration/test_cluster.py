@@ -4,20 +4,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import unittest
 
-from cluster_support import ACK, ASK, MEMOIR, ClusterTest, Speaker, free_port, hello, message, nonce_of, reply
-from daemon_fixture import BUILD, NOBODY, Process, as_user, crowded, needs_root
-
-FOREIGN = "f" * 32
-
-
-def rows(answer):
-    return answer["result"]["rows"]
+from cluster_support import ACK, ASK, FOREIGN, ClusterTest, Speaker, free_port, hello, lost, message, nonce_of, reply, rows
+from daemon_fixture import crowded
 
 
 class Membership(ClusterTest):
@@ -65,6 +57,25 @@ class Membership(ClusterTest):
         self.wait_until(lambda: n2.states()["n3"] == "alive", "n3 is back")
         answer = n1.query(table="system", by="node", show="total", scope="cluster")
         self.assertEqual(answer["cluster"]["answered"], 3)
+
+    def test_a_watcher_reports_a_death_to_all(self):
+        """With many members heartbeats to all are rare: here every 8 s, as among a thousand."""
+        nats, (n1, n2, _) = self.three()
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("far", interval_ms=8000))
+        self.wait_until(lambda: n2.states().get("far") == "alive", "n2 knows it")
+        # n1 is its watcher, and hears it once.
+        speaker.publish(f"memoir.1.to.{n1.status()['self']}.{FOREIGN}", hello("far", 0, 8000, 2000))
+        begin = time.monotonic()
+        # Meanwhile a report about a node that lives changes nothing.
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", lost(n2.status()["self"]))
+        self.wait_until(lambda: n2.states()["far"] == "unreachable", "n2 is told of its death")
+        took = time.monotonic() - begin
+        self.assertGreater(took, 4)
+        self.assertLess(took, crowded(5))
+        self.assertEqual(n1.states(), {"n1": "alive", "n2": "alive", "n3": "alive", "far": "unreachable"})
+        self.assertEqual(n1.status()["figures"]["rejected"], 0)
 
     def test_local_use_goes_on_without_the_server(self):
         nats, (n1, n2, _) = self.three()
@@ -306,121 +317,6 @@ class Hostile(ClusterTest):
         answer = self.answer_with(lambda ask: [(to, stolen[:4] + nonce_of(ask) + stolen[20:])])
         self.assertEqual(sorted(row["node"] for row in rows(answer)), ["liar", "n1", "n2", "n3"])
         self.assertEqual(answer["cluster"]["answered"], 4)
-
-
-class Rights(ClusterTest):
-    def question(self, **more):
-        return dict(table="processes", show="node,pid,program,command", where="program=client", **more)
-
-    def test_other_nodes_get_totals_only(self):
-        _, (n1, n2, _) = self.three()
-        own = n1.client("device=D", "dram=1x1000", "ready", "wait")
-        other = n2.client("device=D", "dram=1x1000", "ready", "wait")
-        self.wait_until(lambda: len(rows(n1.query(**self.question(scope="cluster")))) == 2, "both are there")
-        commands = {row["pid"]: row["command"] for row in rows(n1.query(**self.question(scope="cluster")))}
-        self.assertIn("dram=1x1000", commands[own.pid])
-        self.assertIsNone(commands[other.pid])
-        # Rows that are private as a whole are refused with a reason, not shown as none.
-        answer = n1.query(table="buffers", by="node", show="count,bytes", scope="cluster")
-        self.assertEqual([row["node"] for row in rows(answer)], ["n1"])
-        self.assertEqual({(m["node"], m["refused"]) for m in answer["cluster"]["missing"]}, {("n2", True), ("n3", True)})
-        self.assertIn("token", answer["cluster"]["missing"][0]["why"])
-
-    def token(self, node, *options):
-        made = node.memoir("token", "add", "visitor", "--state", node.state, *options)
-        self.assertEqual(made.returncode, 0, made.stderr)
-        return made.stdout.strip()
-
-    def test_a_token_of_the_target_opens_it(self):
-        _, (n1, n2, n3) = self.three()
-        other = n2.client("device=D", "dram=1x1000", "ready", "wait")
-        user = str(os.geteuid())
-        token = self.token(n2, "--user", user)
-        self.wait_until(lambda: rows(n1.query(**self.question(node="n2"))), "it is there")
-        row = rows(n1.query(**self.question(node="n2", token=token)))[0]
-        self.assertEqual(row["pid"], other.pid)
-        self.assertIn("dram=1x1000", row["command"])
-        answer = n1.query(table="buffers", show="bytes", node="n2", token=token)
-        self.assertEqual([row["bytes"] for row in rows(answer)], [1000])
-        # It says nothing at another node, and a wrong one says nothing anywhere.
-        for node, secret in (("n3", token), ("n2", "x" * 43)):
-            answer = n1.query(**self.question(node=node, token=secret))
-            self.assertEqual([m["why"] for m in answer["cluster"]["missing"]], ["this token is not known here"])
-
-    @needs_root
-    def test_a_user_of_one_node_and_another_user_s_process_on_a_second(self):
-        nats = self.nats()
-        n1 = self.node("n1", nats.url, "--socket-group", "all")
-        trust = f"{n1.status()['self']}:nobody=nobody"
-        n2 = self.node("n2", nats.url, "--cluster-trust", trust)
-        n3 = self.node("n3", nats.url)
-        self.wait_until(lambda: len(n1.states()) == 3, "all are members")
-        for node in (n2, n3):
-            node.client("device=D", "dram=1x1000", "ready", "wait")
-            node.client("device=D", "dram=2x1000", "ready", "wait", prefix=as_user(NOBODY))
-        self.wait_until(lambda: len(rows(n1.query(**self.question(scope="cluster")))) == 4, "all are there")
-
-        def seen_by(user):
-            code = "import json,sys,socket\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n" \
-                   "s.sendall(sys.argv[2].encode()+b'\\n')\nprint(s.makefile().readline())"
-            question = json.dumps({"query": dict(self.question(scope="cluster"), show="node,user,command")})
-            out = subprocess.run([*user, sys.executable, "-c", code, n1.socket, question], check=True,
-                                 capture_output=True, text=True).stdout
-            return {(row["node"], row["user"]): row["command"] is not None for row in rows(json.loads(out))}
-
-        # n2 trusts n1 to vouch for nobody, who sees there what is nobody's, and nothing of root's; n3 trusts no node.
-        self.assertEqual(seen_by(as_user(NOBODY)), {("n2", "root"): False, ("n2", "nobody"): True,
-                                                    ("n3", "root"): False, ("n3", "nobody"): False})
-        # root of n1 is not root of n2.
-        self.assertEqual(seen_by([]), {("n2", "root"): False, ("n2", "nobody"): False,
-                                       ("n3", "root"): False, ("n3", "nobody"): False})
-
-    @needs_root
-    def test_control_of_a_process_on_another_node(self):
-        nats = self.nats()
-        n1 = self.node("n1", nats.url)
-        n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.status()['self']}:root=root")
-        n3 = self.node("n3", nats.url)
-        self.wait_until(lambda: len(n1.states()) == 3, "all are members")
-        programs = {}
-        for node in (n2, n3):
-            process = Process([MEMOIR, "run", "--quiet", "--suspended", BUILD / "test/integration/sites_malloc"],
-                              env=dict(os.environ, MEMOIR_DIR=str(node.books)))
-            self.addCleanup(process.close)
-            process.out.wait("^ready$")
-            programs[node.name] = process
-            self.wait_until(lambda n=node, p=process: n.get(f"/api/v1/processes/{p.pid}")[1].get("tracking", {})
-                            .get("state") == "suspended", "it is tracked")
-        pid = programs["n2"].pid
-        # Through n1, what it is and its switch.
-        status, body = n1.get(f"/api/v1/processes/{pid}?node=n2")
-        self.assertEqual((status, body["pid"], body["tracking"]["can"]), (200, pid, True))
-        status, body = n1.post(f"/api/v1/processes/{pid}/tracking?node=n2", {"on": True})
-        self.assertEqual((status, body["state"], body["changed"]), (200, "on", True))
-        lines = [json.loads(line) for line in (n2.state / "audit.jsonl").read_text().splitlines()]
-        self.assertEqual([(a["who"], a["what"], a["status"]) for a in lines],
-                         [("root at n1", f"tracking of PID {pid} on", 200)])
-        # n3 trusts no node: it says what the right would be, and switches for who has a token of it.
-        target = f"/api/v1/processes/{programs['n3'].pid}/tracking"
-        self.assertEqual(n1.post(target + "?node=n3", {"on": True})[0], 403)
-        call = {"node": "n3", "method": "POST", "target": target, "body": '{"on":true}'}
-        self.assertEqual(n1.ask({"call": call})["call"]["status"], 403)
-        reader = self.token(n3, "--user", "root")
-        self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
-        made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
-        answer = n1.ask({"call": dict(call, token=made.stdout.strip())})["call"]
-        self.assertEqual((answer["status"], json.loads(answer["body"])["state"]), (200, "on"))
-        lines = [json.loads(line) for line in (n3.state / "audit.jsonl").read_text().splitlines()]
-        self.assertEqual(lines[-1]["who"], "token operator at n1")
-        # Sites of the other node's process, named there.
-        status, body = n1.get(f"/api/v1/processes/{pid}/sites?node=n2")
-        self.assertEqual(status, 200)
-        self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
-        self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
-        os.kill(n2.process.pid, signal.SIGSTOP)
-        status, body = n1.get("/api/v1/events?node=n2")
-        os.kill(n2.process.pid, signal.SIGCONT)
-        self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
 
 
 class Private(ClusterTest):

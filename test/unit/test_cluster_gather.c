@@ -178,6 +178,30 @@ static void while_answers_keep_coming_it_waits(void **state)
     gather_free(g);
 }
 
+/* Many answers that are late together mean congestion. */
+static void a_crowd_that_waits_has_more_time(void **state)
+{
+    struct gather *g = begin("program", "rss", NULL, MEMBER_ALIVE);
+    struct buffer bytes = partial(&new_table, "program", "rss", NULL, items, 2);
+    uint64_t next = 0;
+    char id[SUBJECT_ID_CHARS + 1];
+    for (int i = 0; i < GATHER_CROWD + 1; i++) {
+        struct member m = {.state = MEMBER_ALIVE, .name = "x", .version = "1"};
+        snprintf(m.id, sizeof(m.id), "%032x", i);
+        assert_int_equal(gather_expect(g, &m, MS(1000)), 0);
+    }
+    for (int i = 0; i < NODES; i++)
+        reply(g, i, &bytes, MS(1090));
+    assert_false(gather_tick(g, MS(1090 + GATHER_STALL_MS) - 1, &next));
+    assert_int_equal(next, MS(1090 + GATHER_STALL_MS));
+    /* One more comes: the rest is no crowd any more. */
+    snprintf(id, sizeof(id), "%032x", 0);
+    (void)gather_refuse(g, id, "busy");
+    assert_true(gather_tick(g, MS(1090 + GATHER_STALL_MS) - 1, &next));
+    buffer_release(&bytes);
+    gather_free(g);
+}
+
 static void one_that_works_has_until_the_deadline(void **state)
 {
     struct gather *g = begin("program", "rss", NULL, MEMBER_ALIVE);
@@ -367,6 +391,7 @@ int main(void)
         cmocka_unit_test(all_answers_end_it_at_once),
         cmocka_unit_test(a_node_without_a_sign_of_life_costs_the_stall_only),
         cmocka_unit_test(while_answers_keep_coming_it_waits),
+        cmocka_unit_test(a_crowd_that_waits_has_more_time),
         cmocka_unit_test(one_that_works_has_until_the_deadline),
         cmocka_unit_test(the_unreachable_are_named_and_not_waited_for),
         cmocka_unit_test(a_second_answer_and_a_stranger_s_are_ignored),

@@ -72,7 +72,7 @@ static void one_lost_heartbeat_is_no_death(void **state)
     members_free(m);
 }
 
-static void who_comes_back_is_told_of_again(void **state)
+static void a_member_that_comes_back_is_reported_again(void **state)
 {
     struct members *m = make(state);
     (void)hello(m, id_b, "b", MS(1000));
@@ -110,7 +110,7 @@ static void a_dead_member_is_forgotten_in_the_end(void **state)
     members_free(m);
 }
 
-static void nobody_makes_us_leave(void **state)
+static void no_message_makes_this_node_leave(void **state)
 {
     struct members *m = make(state);
     assert_false(members_bye(m, id_a, MS(10)));
@@ -181,6 +181,90 @@ static void many_members_speak_less_often(void **state)
     members_free(m);
 }
 
+/* A thousand members whose heartbeats to all come every 8 s; `id_b` is watched by this node. */
+static struct members *make_watching(void **state)
+{
+    struct members *m = make(state);
+    struct message_hello h = {
+        .name = "b", .version = "1.0", .interval_ms = 8000, .watch_ms = MEMBER_WATCH_MS};
+    (void)members_hello(m, id_b, &h, MS(1000), 0);
+    return m;
+}
+
+static void a_watcher_misses_its_member_within_five_seconds(void **state)
+{
+    struct members *m = make_watching(state);
+    uint64_t due = members_tick(m, MS(1000), NULL, NULL);
+    assert_int_equal(due, MS(1000 + 2 * MEMBER_WATCH_MS + MEMBER_GRACE_MS));
+    assert_false(member_overdue(members_find(m, id_b), due - 1));
+    assert_true(member_overdue(members_find(m, id_b), due));
+    deaths = 0;
+    members_tick(m, due, died, NULL);
+    assert_int_equal(deaths, 1);
+    assert_int_equal(state_of(m, id_b), MEMBER_UNREACHABLE);
+    members_free(m);
+}
+
+static void a_member_that_chose_other_watchers_is_not_missed(void **state)
+{
+    struct members *m = make_watching(state);
+    struct message_hello h = {
+        .name = "b", .version = "1.0", .interval_ms = 8000, .watch_ms = MESSAGE_WATCH_END};
+    (void)members_hello(m, id_b, &h, MS(2000), 0);
+    members_tick(m, MS(2000 + 2 * 8000), NULL, NULL);
+    assert_int_equal(state_of(m, id_b), MEMBER_ALIVE);
+    members_free(m);
+    /* Nor are any after this node itself was cut off. */
+    m = make_watching(state);
+    members_unwatch(m);
+    members_tick(m, MS(1000 + 2 * 8000), NULL, NULL);
+    assert_int_equal(state_of(m, id_b), MEMBER_ALIVE);
+    members_free(m);
+}
+
+static void a_report_stands_unless_it_is_refuted(void **state)
+{
+    struct members *m = make(state);
+    struct message_hello h = {.name = "b", .version = "1.0", .interval_ms = 8000};
+    (void)members_hello(m, id_b, &h, MS(1000), 0);
+    /* It was heard a moment ago: the report is wrong. */
+    assert_false(members_doubt(m, id_b, MS(1000 + MEMBER_WATCH_MS - 1)));
+    assert_false(members_doubt(m, id_c, MS(9000)));
+    assert_false(members_doubt(m, id_a, MS(9000)));
+    assert_true(members_doubt(m, id_b, MS(4000)));
+    assert_false(members_doubt(m, id_b, MS(4100))); /* a second report changes nothing */
+    (void)members_hello(m, id_b, &h, MS(4000 + MEMBER_DOUBT_MS - 1), 0);
+    members_tick(m, MS(4000 + MEMBER_DOUBT_MS), NULL, NULL);
+    assert_int_equal(state_of(m, id_b), MEMBER_ALIVE);
+    assert_true(members_doubt(m, id_b, MS(8000)));
+    assert_int_equal(members_tick(m, MS(8000), NULL, NULL), MS(8000 + MEMBER_DOUBT_MS));
+    members_tick(m, MS(8000 + MEMBER_DOUBT_MS), NULL, NULL);
+    assert_int_equal(state_of(m, id_b), MEMBER_UNREACHABLE);
+    members_free(m);
+}
+
+static void watchers_follow_in_the_order_of_ids(void **state)
+{
+    struct members *m = make(state);
+    char found[MEMBER_WATCHERS][SUBJECT_ID_CHARS + 1], id[SUBJECT_ID_CHARS + 1];
+    assert_int_equal(members_watchers(m, found), 0);
+    (void)hello(m, id_c, "c", MS(1000));
+    (void)hello(m, id_b, "b", MS(1000));
+    assert_int_equal(members_watchers(m, found), 2);
+    assert_string_equal(found[0], id_b);
+    assert_string_equal(found[1], id_c);
+    for (int i = 0; i < 5; i++) {
+        snprintf(id, sizeof(id), "%032x", i);
+        (void)hello(m, id, "x", MS(1000));
+    }
+    assert_true(members_lost(m, id_c, MS(2000))); /* the dead watch no one */
+    assert_int_equal(members_watchers(m, found), MEMBER_WATCHERS);
+    assert_string_equal(found[0], id_b);
+    assert_string_equal(found[1], "00000000000000000000000000000000");
+    assert_string_equal(found[2], "00000000000000000000000000000001");
+    members_free(m);
+}
+
 static void clocks_are_compared(void **state)
 {
     struct members *m = make(state);
@@ -199,13 +283,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_silent_member_is_unreachable_within_five_seconds),
         cmocka_unit_test(one_lost_heartbeat_is_no_death),
-        cmocka_unit_test(who_comes_back_is_told_of_again),
+        cmocka_unit_test(a_member_that_comes_back_is_reported_again),
         cmocka_unit_test(goodbye_is_not_a_death),
         cmocka_unit_test(a_dead_member_is_forgotten_in_the_end),
-        cmocka_unit_test(nobody_makes_us_leave),
+        cmocka_unit_test(no_message_makes_this_node_leave),
         cmocka_unit_test(two_of_one_name_are_told_apart),
         cmocka_unit_test(a_flood_of_names_has_a_limit),
         cmocka_unit_test(many_members_speak_less_often),
+        cmocka_unit_test(a_watcher_misses_its_member_within_five_seconds),
+        cmocka_unit_test(a_member_that_chose_other_watchers_is_not_missed),
+        cmocka_unit_test(a_report_stands_unless_it_is_refuted),
+        cmocka_unit_test(watchers_follow_in_the_order_of_ids),
         cmocka_unit_test(clocks_are_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,6 +109,8 @@ export interface Cluster {
   /** ID of this node */
   self?: string
   name?: string
+  /** public key by which this node signs what it asks for its users */
+  key?: string | null
   figures?: Record<string, number>
   members: ClusterMember[]
 }
