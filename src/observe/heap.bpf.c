@@ -332,6 +332,12 @@ static __always_inline void freed(uint64_t address)
     __sync_fetch_and_add(&state.unknown_frees, 1);
 }
 
+/* Keeps more than a size until its return, and may call malloc itself. */
+static __always_inline bool is_outer(uint32_t role)
+{
+    return role == HEAP_REALLOC || role == HEAP_POSIX_MEMALIGN || role == HEAP_REALLOCARRAY;
+}
+
 /* Returns the size that is asked for. */
 static __noinline uint64_t outer_begin(uint32_t role, uint64_t first, uint64_t second,
                                        uint64_t third)
@@ -343,8 +349,8 @@ static __noinline uint64_t outer_begin(uint32_t role, uint64_t first, uint64_t s
     kept->address = first;
     kept->removed.node = 0;
     kept->begun = 1;
-    kept->size = role == HEAP_REALLOC ? second : third;
-    if (role == HEAP_REALLOC && first) {
+    kept->size = role == HEAP_REALLOC ? second : role == HEAP_REALLOCARRAY ? second * third : third;
+    if (role != HEAP_POSIX_MEMALIGN && first) {
         struct heap_block block;
         if (block_take(first, &block))
             kept->removed = block;
@@ -385,7 +391,7 @@ static __noinline uint64_t outer_end(uint32_t role, uint64_t result, uint64_t si
         ((uint32_t)result != 0 ||
          bpf_probe_read_user(&block, sizeof(block), (void *)t->outer.address) < 0))
         block = 0;
-    if (role == HEAP_REALLOC && !block && size)
+    if (role != HEAP_POSIX_MEMALIGN && !block && size)
         restore(&t->outer);
     t->outer.address = 0;
     t->outer.begun = 0;
@@ -395,7 +401,7 @@ static __noinline uint64_t outer_end(uint32_t role, uint64_t result, uint64_t si
 static __always_inline void ended(struct pt_regs *regs, uint32_t role, uint64_t size)
 {
     uint64_t block = regs->ax;
-    if (role == HEAP_REALLOC || role == HEAP_POSIX_MEMALIGN)
+    if (is_outer(role))
         block = outer_end(role, block, size);
     if (block)
         allocated(regs, block, size, role != HEAP_MALLOC);
@@ -431,7 +437,7 @@ int heap_enter(struct pt_regs *regs)
     if (!state.on || state.ended)
         return 0;
     uint64_t size = begun(regs, cookie);
-    if (role == HEAP_REALLOC || role == HEAP_POSIX_MEMALIGN)
+    if (is_outer(role))
         return 0;
     struct thread *t = thread_here(true);
     if (t) {
@@ -448,7 +454,7 @@ int heap_leave(struct pt_regs *regs)
     struct thread *t = thread_here(false);
     if (!state.on || state.ended || !t)
         return 0;
-    if (role == HEAP_REALLOC || role == HEAP_POSIX_MEMALIGN) {
+    if (is_outer(role)) {
         if (t->outer.begun)
             ended(regs, role, t->outer.size);
     } else if (t->inner.begun) { /* else its entry was not seen */

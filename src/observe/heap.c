@@ -64,7 +64,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
     json_field_u64(&json, "allocations", sums.alloc_blocks);
     json_field_u64(&json, "frees", sums.freed_blocks);
-    json_field_u64(&json, "older_frees", load_relaxed(&s->unknown_frees));
+    json_field_u64(&json, "unknown_frees", load_relaxed(&s->unknown_frees));
     json_field_u64(&json, "failed", load_relaxed(&s->failed));
     json_field_u64(&json, "replaced", load_relaxed(&s->replaced));
     json_field_u64(&json, "lost_blocks", load_relaxed(&s->lost_blocks));

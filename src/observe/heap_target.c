@@ -29,6 +29,7 @@ static const struct {
     {"memalign", HEAP_ALIGNED},
     {"aligned_alloc", HEAP_ALIGNED},
     {"posix_memalign", HEAP_POSIX_MEMALIGN},
+    {"reallocarray", HEAP_REALLOCARRAY},
     {"valloc", HEAP_MALLOC},
     {"pvalloc", HEAP_MALLOC},
     {"cfree", HEAP_FREE},
@@ -101,6 +102,8 @@ static uint32_t arguments_of(uint32_t role)
         return 2;
     case HEAP_POSIX_MEMALIGN:
         return 1 | 4;
+    case HEAP_REALLOCARRAY:
+        return 1 | 2 | 4;
     default:
         return 1 | 2;
     }
@@ -116,6 +119,7 @@ struct found {
     } functions[PREFIXES][HEAP_FUNCTIONS_MAX], operators[HEAP_FUNCTIONS_MAX];
     size_t n[PREFIXES], n_operators;
     bool mallocs[PREFIXES], frees[PREFIXES], news;
+    bool libc; /* it is the GNU C library, be it inside a program */
 };
 
 static void function_take(void *context, const struct elf_function *function)
@@ -126,6 +130,7 @@ static void function_take(void *context, const struct elf_function *function)
         return;
     uint32_t role = role_of(function->name, &p);
     f->news |= strcmp(function->name, "_Znwm") == 0;
+    f->libc |= strcmp(function->name, "__libc_start_main") == 0;
     if (role == HEAP_NONE && f->n_operators < HEAP_FUNCTIONS_MAX) {
         role = operator_role(function->name);
         if (role != HEAP_NONE) {
@@ -163,12 +168,13 @@ static void file_add(struct heap_target_file *file, uint64_t offset, uint64_t by
         offset + place.offset, HEAP_COOKIE(role, place.at[0], place.at[1], place.at[2])};
 }
 
-/* All of one prefix, and the operators beside malloc itself. */
+/* All of one prefix, and the operators beside malloc itself. reallocarray() of the C library calls realloc(), that of others does not. */
 static void file_fill(struct heap_target_file *file, const struct found *f, size_t prefix)
 {
     for (size_t i = 0; i < f->n[prefix]; i++)
-        file_add(file, f->functions[prefix][i].offset, f->functions[prefix][i].bytes,
-                 f->functions[prefix][i].role);
+        if (f->functions[prefix][i].role != HEAP_REALLOCARRAY || !f->libc)
+            file_add(file, f->functions[prefix][i].offset, f->functions[prefix][i].bytes,
+                     f->functions[prefix][i].role);
     for (size_t i = 0; prefix == 0 && f->news && i < f->n_operators; i++)
         file_add(file, f->operators[i].offset, f->operators[i].bytes, f->operators[i].role);
     file->news |= prefix == 0 && f->news;
@@ -220,8 +226,11 @@ static int modules_read(struct search *s)
             continue;
         line[strcspn(line, "\n")] = '\0';
         struct module *m = &s->modules[s->n++];
-        *m = (struct module){.start = strtoull(range, NULL, 16)};
-        snprintf(m->range, sizeof(m->range), "%s", range);
+        char *end;
+        *m = (struct module){.start = strtoull(range, &end, 16)};
+        /* As map_files has it: without leading zeros. */
+        snprintf(m->range, sizeof(m->range), "%llx-%llx", (unsigned long long)m->start,
+                 *end ? strtoull(end + 1, NULL, 16) : 0);
         snprintf(m->path, sizeof(m->path), "%s", line + at);
     }
     fclose(maps);
@@ -373,10 +382,18 @@ int heap_target_find(pid_t pid, struct heap_target *ret_target,
     s->pid = pid;
     int r = modules_read(s);
     snprintf(exe, sizeof(exe), "/proc/%d/exe", (int)pid);
-    if (r < 0 || stat(exe, &s->program) < 0) {
+    if (r < 0) {
         snprintf(why, HEAP_TARGET_WHY_MAX, "cannot read the mappings of process %d: %s", (int)pid,
-                 strerror(r < 0 ? -r : errno));
-        return r < 0 ? r : -ESRCH;
+                 strerror(-r));
+        return r;
+    }
+    if (stat(exe, &s->program) < 0)
+        s->n = 0;
+    if (s->n == 0) {
+        snprintf(why, HEAP_TARGET_WHY_MAX,
+                 "process %d runs no program: it is a thread of the kernel, or has ended",
+                 (int)pid);
+        return -ENOEXEC;
     }
     for (size_t i = 0; i < s->n; i++) {
         if (begins(base_of(s->modules[i].path), "libmemoir-malloc.") ||

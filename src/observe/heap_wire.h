@@ -41,6 +41,7 @@ enum heap_role {
     HEAP_ALIGNED = 4,        /* (alignment, size) returns a block */
     HEAP_POSIX_MEMALIGN = 5, /* (&block, alignment, size) returns 0 */
     HEAP_FREE = 6,           /* (block) */
+    HEAP_REALLOCARRAY = 7,   /* (block, count, size) returns a block */
 };
 
 /* A block is known by its address. `time` is in units of 2^22 ns (4 ms) of CLOCK_MONOTONIC. */
