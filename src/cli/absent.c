@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -15,26 +16,37 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "cli/command.h"
-#include "cli/devices.h"
 #include "cli/term.h"
 #include "ledger/ledger.h"
 
 enum { TEXT_MAX = 65536, DEVICES_NAMED_MAX = 16 };
 
+/* Does a device answer to what the user typed? As view_test_device() asks. */
+static bool answers_to(const struct ledger_device *device, const char *text)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end != text && !*end && number == device->ordinal)
+        return true;
+    return (*device->uid && strcasecmp(device->uid, text) == 0) ||
+           (*device->bus && strcasecmp(device->bus, text) == 0) ||
+           strcasecmp(device->name, text) == 0;
+}
+
 bool absent_device(const struct ledger *ledger, const char *device, bool host)
 {
-    char label[DEVICES_LABEL_MAX];
     size_t n;
     struct ledger_device *const *devices = ledger_devices(ledger, &n);
     if (host && strcasecmp(device, "host") == 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (devices_match(devices[i], device))
+        if (answers_to(devices[i], device))
             return false;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer known = BUFFER_INIT(TEXT_MAX);
     for (size_t i = 0; i < n && i < DEVICES_NAMED_MAX; i++)
-        buffer_printf(&known, "%s%s", i ? ", " : "", devices_label(label, devices[i]));
+        buffer_printf(&known, "%s%d%s%s", i ? ", " : "", devices[i]->ordinal,
+                      *devices[i]->name ? " " : "", devices[i]->name);
     if (n > DEVICES_NAMED_MAX)
         buffer_printf(&known, " and %zu more", n - DEVICES_NAMED_MAX);
     command_fail("no process has told of device %s%s%s", device,

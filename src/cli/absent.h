@@ -12,7 +12,7 @@ struct ledger;
 struct term;
 
 /* "no process has told of device 9; there are: 0 Card-A, 1 Card-B" on stderr, and true, when no device
- * answers to `device` (see devices_match()). `host` says whether the host's memory counts as one. */
+ * answers to `device` (its number, uid, bus address or name). `host` says whether the host's memory counts as one. */
 bool absent_device(const struct ledger *ledger, const char *device, bool host);
 
 /* On stderr, where a machine is empty: `what` ("No process keeps a book yet."), what to try to see

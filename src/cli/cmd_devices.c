@@ -135,7 +135,7 @@ static void mention_driver(const struct driver *driver, const struct devices_vie
     char text[512];
     bool gpu = false;
     for (size_t i = 0; i < view->n; i++)
-        gpu |= view->rows[i].device->kind == MEMOIR_DEVICE_GPU && !*view->rows[i].device->host;
+        gpu |= view->rows[i].gpu && !*view->rows[i].node;
     const char *problem = driver_problem(driver, gpu, text, sizeof(text));
     if (problem)
         buffer_printf(out, "\n%s%s%s\n", term_style(term, STYLE_DIM), problem,

@@ -1,5 +1,7 @@
 /* memoir trace list: traced processes. */
 #include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +15,11 @@
 #include "cli/trace_observer.h"
 #include "trace/ask.h"
 
-enum { ANSWER_MAX = 64 << 20 };
+enum {
+    ANSWER_MAX = 64 << 20,
+    EXIT_LOOKS = 5,
+    EXIT_LOOK_MS = 10,
+};
 
 enum {
     LIST_PID,
@@ -124,6 +130,20 @@ static void list_row(struct table *table, const json_t *process, const char *obs
     table_set_text(table, LIST_OBSERVER, observer);
 }
 
+/* After a connection that ended without an answer: has the observer exited, or does it refuse this user? The kernel may
+ * close the connections of a process that was killed shortly before its listening socket, hence several looks. */
+static bool observer_exited(const char *socket)
+{
+    for (int look = 0; look < EXIT_LOOKS; look++) {
+        MEMOIR_CLEANUP(closep)
+        int fd = trace_ask_open(socket);
+        if (fd == -ECONNREFUSED || fd == -ENOENT)
+            return true;
+        poll(NULL, 0, EXIT_LOOK_MS);
+    }
+    return false;
+}
+
 static void list_from(void *context, const char *socket, pid_t pid)
 {
     struct listing *l = context;
@@ -135,6 +155,8 @@ static void list_from(void *context, const char *socket, pid_t pid)
     int r = fd < 0 ? fd : trace_ask(fd, "list", &out, why);
     if (r == -ECONNREFUSED || r == -ENOENT)
         return; /* left by one that was killed */
+    if ((r == -ECONNRESET || r == -EPIPE) && observer_exited(socket))
+        return;
     json_t *root = r < 0 ? NULL : json_loadb(out.data ? out.data : "", out.len, 0, NULL);
     const json_t *processes = json_object_get(root, "processes"), *process;
     size_t i;

@@ -91,7 +91,7 @@ void story_devices(struct story *s)
     fflush(stdout);
 }
 
-static struct story_figures figures_in(const struct ledger *ledger, int device)
+static struct story_figures figures_in(struct ledger *ledger, int device)
 {
     struct story_figures f = {0};
     char number[16];

@@ -6,11 +6,9 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "cli/devices.h"
-#include "ledger/ledger.h"
-#include "nvml/facts.h"
 
 enum {
-    WIDTH_USUAL = 80, /* where nobody says how wide it may be */
+    WIDTH_USUAL = 80, /* where the width of the terminal is not known */
     WIDTH_MAX = 120,  /* bars longer than that tell no more */
     LABEL = 9,        /* columns: "buffers  " */
     SIZE = 8,         /* "999.9 MB" */
@@ -75,9 +73,9 @@ static void print_heading(const struct devices_row *row, const struct plan *plan
              row->n_owners == 1 ? "" : "es", units_format_count(count, row->blocks),
              plural(row->blocks));
     unsigned right = (unsigned)strlen(facts);
-    char title[256], label[DEVICES_LABEL_MAX];
-    snprintf(title, sizeof(title), "Device %s%s%s", devices_label(label, row->device),
-             *row->device->host ? " on " : "", row->device->host);
+    char title[256];
+    snprintf(title, sizeof(title), "Device %s%s%s", row->label, *row->node ? " on " : "",
+             row->node);
     unsigned start = plan->indent - 2;
     unsigned room = plan->width > start + right + 2 ? plan->width - start - right - 2 : 12;
     spaces(out, start);
@@ -187,15 +185,16 @@ static void print_l1(const struct plan *plan, const struct devices_row *row,
 
 /* ---- the driver ---- */
 
-/* What the driver counts, as one more memory, with what nobody accounts. */
+/* What the driver counts, as one more memory, and how much of it is in no account. */
 static void print_driver(const struct plan *plan, const struct devices_row *row,
                          const struct term *term, struct buffer *out)
 {
     struct devices_space s = devices_driver_space(row);
     char bytes[UNITS_TEXT_MAX], percent[BAR_PERCENT_MAX];
-    if (!row->driver)
+    const struct devices_driver *driver = &row->driver;
+    if (!driver->present)
         return;
-    if (!(row->driver->valid & NVML_HAS_USED)) {
+    if (!driver->has_used) {
         print_label(plan, "driver", term, out);
         buffer_printf(out, "%sdoes not tell what is used%s\n", term_style(term, STYLE_DIM),
                       term_plain(term, STYLE_DIM));
@@ -209,21 +208,21 @@ static void print_driver(const struct plan *plan, const struct devices_row *row,
     enum term_style style = bar_style(s.used, s.capacity);
     buffer_printf(out, "%s%*s%s\n", term_style(term, style), PERCENT,
                   bar_percent(percent, s.used, s.capacity), term_plain(term, style));
-    if (!row->has_unattributed || (!row->unattributed && !row->driver->reserved_bytes))
+    if (!driver->has_unattributed || (!driver->unattributed && !driver->reserved))
         return;
     print_label(plan, "", term, out);
     buffer_printf(out, "%s%*s unattributed", term_style(term, STYLE_DIM), SIZE,
-                  units_format_bytes(bytes, row->unattributed, UNITS_DECIMAL));
-    if (row->driver->valid & NVML_HAS_RESERVED)
+                  units_format_bytes(bytes, driver->unattributed, UNITS_DECIMAL));
+    if (driver->has_reserved)
         buffer_printf(out, ", %s more reserved by the driver itself",
-                      units_format_bytes(bytes, row->driver->reserved_bytes, UNITS_DECIMAL));
+                      units_format_bytes(bytes, driver->reserved, UNITS_DECIMAL));
     buffer_printf(out, "%s\n", term_plain(term, STYLE_DIM));
 }
 
 /* A device that only the driver knows has one line, and not one more that says 0. */
 static bool is_accounted(const struct devices_row *row, const struct devices_space *s)
 {
-    return !row->driver || s->space != MEMOIR_SPACE_DRAM || s->used || s->blocks;
+    return !row->driver.present || s->space != MEMOIR_SPACE_DRAM || s->used || s->blocks;
 }
 
 /* ---- owners ---- */
@@ -233,22 +232,20 @@ static bool is_accounted(const struct devices_row *row, const struct devices_spa
 static void owner_text(const struct devices_owner *owner, struct buffer *text)
 {
     char bytes[UNITS_TEXT_MAX];
-    const struct ledger_process *p = owner->process;
-    const struct nvml_process *fact = owner->fact;
     buffer_reset(text);
-    if (!p) {
-        buffer_printf(text, "%s %s by driver (PID %u%s)", fact->is_here ? fact->comm : "unknown",
-                      fact->has_used ? units_format_bytes(bytes, fact->used_bytes, UNITS_DECIMAL)
-                                     : "?",
-                      fact->pid, fact->is_here ? "" : " of the driver");
+    if (!owner->has_book) {
+        buffer_printf(
+            text, "%s %s by driver (PID %u%s)", *owner->program ? owner->program : "unknown",
+            owner->has_driver ? units_format_bytes(bytes, owner->driver, UNITS_DECIMAL) : "?",
+            owner->driver_pid, owner->pid ? "" : " of the driver");
         return;
     }
     uint64_t n = owner->bytes ? owner->bytes : owner->by_space[MEMOIR_SPACE_SYSTEM];
-    buffer_printf(text, "%s %s", p->name, units_format_bytes(bytes, n, UNITS_DECIMAL));
-    if (fact && fact->has_used && fact->used_bytes > n)
-        buffer_printf(text, " of %s", units_format_bytes(bytes, fact->used_bytes, UNITS_DECIMAL));
-    if (p->valid & LEDGER_HAS_PID)
-        buffer_printf(text, " (PID %d)", (int)p->pid);
+    buffer_printf(text, "%s %s", owner->program, units_format_bytes(bytes, n, UNITS_DECIMAL));
+    if (owner->has_driver && owner->driver > n)
+        buffer_printf(text, " of %s", units_format_bytes(bytes, owner->driver, UNITS_DECIMAL));
+    if (owner->pid)
+        buffer_printf(text, " (PID %d)", (int)owner->pid);
 }
 
 /* As many as fit in a line; the rest are counted. */

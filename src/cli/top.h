@@ -52,6 +52,7 @@ enum { TOP_TEXT_MAX = 16 << 20, TOP_NOTE_MAX = 120 };
 struct top_source {
     struct host *host;
     struct follow *follow;
+    struct query *query; /* of the rows */
     struct top_rows rows;
     uint64_t found_ns; /* when books were last looked for */
 };
@@ -64,6 +65,9 @@ void top_source_release(struct top_source *source);
 
 /* Look at all processes and books; costly figures as far as `cpu_ns` allow. 0 or -errno. */
 int top_source_look(struct top_source *source, uint64_t cpu_ns);
+
+/* What the last look saw, for further questions. */
+struct query_world top_source_world(const struct top_source *source);
 
 struct top {
     const struct top_options *options;
@@ -141,9 +145,8 @@ struct top_history {
 struct top_sites *top_sites_new(void); /* NULL: no memory */
 void top_sites_free(struct top_sites *sites);
 
-/* The sites of the books of a process that hold the most, as a table. Looks at the books only every two seconds. */
-int top_sites_append(struct top_sites *sites, const struct ledger_process *books,
-                     struct site_names *symbols, const struct term *term, struct buffer *out);
+/* The call sites of a process that hold the most, as a table. Reads the books every two seconds only. */
+int top_sites_append(struct top *t, const struct top_row *row, struct buffer *out);
 
 /* ---- what lasts ---- */
 

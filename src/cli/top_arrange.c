@@ -19,8 +19,10 @@ bool top_row_matches(const struct top_row *row, const char *filter)
         return true;
     char number[16];
     snprintf(number, sizeof(number), "%d", (int)row->pid);
-    return strncmp(number, filter, strlen(filter)) == 0 || strcasestr(row->name, filter) ||
-           strcasestr(row->user, filter) || (!row->self && strcasestr(row->command, filter));
+    return strncmp(number, filter, strlen(filter)) == 0 ||
+           strcasestr(top_column_text(TOP_COLUMN_PROGRAM, row), filter) ||
+           strcasestr(top_column_text(TOP_COLUMN_USER, row), filter) ||
+           (!row->self && strcasestr(top_column_text(TOP_COLUMN_COMMAND, row), filter));
 }
 
 static bool wanted(const struct top_row *row, const struct top_wish *wish)
@@ -29,7 +31,7 @@ static bool wanted(const struct top_row *row, const struct top_wish *wish)
         return false;
     if (wish->by_uid && !(row->has_uid && row->uid == wish->uid))
         return false;
-    if (wish->only_tracked && !row->books)
+    if (wish->only_tracked && !row->has_book)
         return false;
     return top_row_matches(row, wish->filter);
 }
@@ -93,8 +95,8 @@ static int tree_alloc(struct tree *tree, size_t n)
                                                                                         : -ENOMEM;
 }
 
-/* Parents are read at different moments while pids are reused: whoever is older than his parent is not its child,
- * and should a ring come about nevertheless, it is cut open. */
+/* Parents are read at different moments while pids are reused: a process that is older than its parent is not its child,
+ * and a ring that comes about nevertheless is cut open. */
 static void tree_parents(struct tree *tree, const struct top_rows *rows)
 {
     enum { UNSEEN, ON_THE_WAY, SEEN };
@@ -150,7 +152,7 @@ static void add(struct top_figures *to, const struct top_row *row, const struct 
     for (int f = 0; f < TOP_FIGURES; f++) {
         uint32_t bit = 1u << f;
         if (!(from->known & bit)) {
-            /* Threads of the kernel have nothing, and who keeps no book is no gap in a sum of books. */
+            /* Kernel threads have nothing, and a process without a book is no gap in a sum of books. */
             if (!row->kernel && f != TOP_HEAP && f != TOP_PINNED && f != TOP_DEVICE)
                 to->partial |= bit;
             continue;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cli/spark.h"
 #include "cli/top_columns.h"
+#include "ledger/host.h"
 
 #define PSS_OLD_NS (15 * NS_PER_S) /* younger figures are as good as new */
 
@@ -100,10 +101,12 @@ static void put_pss(const struct top_cells *cells, struct buffer *out, const str
                     const char *text, unsigned width)
 {
     char age[TOP_SIZE_MAX];
-    uint64_t old_ns = cells->now_ns > row->pss_ns ? cells->now_ns - row->pss_ns : 0;
-    bool old = row->pss_ns && old_ns >= PSS_OLD_NS && !row->folded;
+    int64_t old_ns;
+    bool old = top_row_fact(row, TOP_FACT_PSS_AGE, &old_ns) && old_ns >= (int64_t)PSS_OLD_NS &&
+               !row->folded;
     put(cells->term, out, text, old ? STYLE_DIM : STYLE_PLAIN, PSS_WIDTH + 1, true);
-    put(cells->term, out, old ? top_age(age, old_ns) : "", STYLE_DIM, width - PSS_WIDTH - 1, true);
+    put(cells->term, out, old ? top_age(age, (uint64_t)old_ns) : "", STYLE_DIM,
+        width - PSS_WIDTH - 1, true);
 }
 
 static enum term_style size_style(const struct top_cells *cells, enum top_column column,
@@ -228,13 +231,14 @@ static void put_program(const struct top_cells *cells, struct buffer *out,
                         const struct top_row *row, unsigned width)
 {
     char text[128];
+    const char *name = top_column_text(TOP_COLUMN_PROGRAM, row);
     unsigned used = put_branch(cells, out, row, width);
     if (row->folded)
-        snprintf(text, sizeof(text), "[+%u] %s", row->below, row->name);
+        snprintf(text, sizeof(text), "[+%u] %s", row->below, name);
     else
-        snprintf(text, sizeof(text), "%s", row->name);
+        snprintf(text, sizeof(text), "%s", name);
     enum term_style style = row->context || row->kernel ? STYLE_DIM
-                            : row->books                ? STYLE_TITLE
+                            : row->has_book             ? STYLE_TITLE
                                                         : STYLE_PLAIN;
     put(cells->term, out, text, style, width - used, false);
 }
@@ -250,9 +254,10 @@ static void put_tracked(const struct top_cells *cells, struct buffer *out,
         [HOST_TRACKED_MACHINE] = "machine", [HOST_TRACKED_LIBC] = "libc",
         [HOST_TRACKED_KERNEL] = "kernel",
     };
-    bool yes = row->tracked == HOST_TRACKED_YES;
+    enum host_tracked tracked = host_tracked_find(row->tracked);
+    bool yes = tracked == HOST_TRACKED_YES;
     /* A program may report by itself, or be observed, without every malloc being accounted. */
-    put(cells->term, out, row->books && !yes ? "book" : words[row->tracked],
+    put(cells->term, out, row->has_book && !yes ? "book" : words[tracked],
         yes ? STYLE_GOOD : STYLE_DIM, width, false);
 }
 
@@ -265,74 +270,33 @@ static void put_text(const struct top_cells *cells, struct buffer *out, const ch
         put_unknown(cells->term, out, width, false);
 }
 
-static void put_age(const struct top_cells *cells, struct buffer *out, bool known, uint64_t ns,
-                    unsigned width)
-{
-    char text[TOP_SIZE_MAX];
-    if (known)
-        put(cells->term, out, top_age(text, ns), STYLE_PLAIN, width, true);
-    else
-        put_unknown(cells->term, out, width, true);
-}
-
-static uint64_t since(uint64_t now_ns, uint64_t then_ns)
-{
-    return now_ns > then_ns ? now_ns - then_ns : 0;
-}
-
-/* What is known of the process itself. */
+/* A number, an age or a size that is no figure. */
 static void put_fact(const struct top_cells *cells, struct buffer *out, const struct top_row *row,
                      enum top_column column, unsigned width)
 {
-    const struct host_process *p = row->process;
     char text[24] = "";
-    switch (column) {
-    case TOP_COLUMN_PID:
-        snprintf(text, sizeof(text), "%d", (int)row->pid);
-        break;
-    case TOP_COLUMN_PARENT:
-        snprintf(text, sizeof(text), "%d", (int)row->parent);
-        break;
-    case TOP_COLUMN_STATE:
-        text[0] = row->state;
-        break;
-    case TOP_COLUMN_OOM:
-        if (p && p->valid & HOST_HAS_OOM)
-            snprintf(text, sizeof(text), "%u", p->oom_score);
-        break;
-    case TOP_COLUMN_RANK:
-        if (p && p->valid & HOST_HAS_RANK)
-            snprintf(text, sizeof(text), "%u", p->rank);
-        break;
-    case TOP_COLUMN_HEADROOM:
-        if (p && p->valid & HOST_HAS_CGROUP && p->cgroup && p->cgroup->known && p->cgroup->limited)
-            top_size(text, p->cgroup->headroom_bytes);
-        break;
-    default:
-        break;
-    }
-    if (*text)
-        put(cells->term, out, text, STYLE_PLAIN, width, true);
-    else
+    int64_t number;
+    if (!top_column_number(column, row, &number)) {
         put_unknown(cells->term, out, width, true);
+        return;
+    }
+    if (column == TOP_COLUMN_STATE)
+        text[0] = row->state;
+    else if (top_fields[column].type == COLUMN_AGE)
+        top_age(text, (uint64_t)number);
+    else if (top_fields[column].type == COLUMN_BYTES)
+        top_size(text, (uint64_t)number);
+    else
+        snprintf(text, sizeof(text), "%lld", (long long)number);
+    put(cells->term, out, text, STYLE_PLAIN, width, true);
 }
 
 static void put_cell(const struct top_cells *cells, struct buffer *out, const struct top_row *row,
                      enum top_column column, unsigned width)
 {
-    const struct host_process *p = row->process;
-    char number[16];
     switch (column) {
     case TOP_COLUMN_PROGRAM:
         put_program(cells, out, row, width);
-        break;
-    case TOP_COLUMN_USER:
-        snprintf(number, sizeof(number), "%u", row->uid);
-        put_text(cells, out,
-                 *row->user     ? row->user
-                 : row->has_uid ? number
-                                : "",
-                 STYLE_PLAIN, width);
         break;
     case TOP_COLUMN_SHARE:
         put_share(cells, out, row, width);
@@ -340,32 +304,17 @@ static void put_cell(const struct top_cells *cells, struct buffer *out, const st
     case TOP_COLUMN_TREND:
         put_trend(cells, out, row, width);
         break;
-    case TOP_COLUMN_PSS_AGE:
-        put_age(cells, out, row->pss_ns, since(cells->now_ns, row->pss_ns), width);
-        break;
-    case TOP_COLUMN_AGE:
-        put_age(cells, out, p && p->start_realtime_ns,
-                since(cells->real_ns, p ? p->start_realtime_ns : 0), width);
-        break;
     case TOP_COLUMN_TRACKED:
         put_tracked(cells, out, row, width);
         break;
+    case TOP_COLUMN_USER:
     case TOP_COLUMN_COMMAND:
-        put_text(cells, out, row->command, STYLE_DIM, width);
-        break;
     case TOP_COLUMN_JOB:
-        put_text(cells, out, p && p->valid & HOST_HAS_JOB ? p->job : "", STYLE_PLAIN, width);
-        break;
     case TOP_COLUMN_CONTAINER:
-        put_text(cells, out, p && p->valid & HOST_HAS_CONTAINER ? p->container : "", STYLE_PLAIN,
-                 width);
-        break;
     case TOP_COLUMN_POD:
-        put_text(cells, out, p && p->valid & HOST_HAS_POD ? p->pod : "", STYLE_PLAIN, width);
-        break;
     case TOP_COLUMN_CGROUP:
-        put_text(cells, out, p && p->valid & HOST_HAS_CGROUP && p->cgroup ? p->cgroup->path : "",
-                 STYLE_PLAIN, width);
+        put_text(cells, out, top_column_text(column, row),
+                 column == TOP_COLUMN_COMMAND ? STYLE_DIM : STYLE_PLAIN, width);
         break;
     default:
         if (top_column_figure(column) >= 0)

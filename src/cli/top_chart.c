@@ -89,7 +89,7 @@ void top_chart_recent(struct top *t, const struct top_row *row)
 /* The process's own line: a pid may have been another's within the hour. */
 static const struct read_line *line_of(const struct read_result *result, const struct top_row *row)
 {
-    uint64_t began_s = row->process->start_realtime_ns / NS_PER_S;
+    uint64_t began_s = row->start_ns / NS_PER_S;
     for (size_t i = 0; i < result->n_lines; i++) {
         const struct read_line *line = &result->lines[i];
         uint64_t apart =

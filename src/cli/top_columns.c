@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "base/buffer.h"
-#include "ledger/ledger.h"
 
 enum {
     NONE = -1,        /* no figure */
@@ -20,53 +19,49 @@ enum {
 
 const struct column top_fields[] = {
     {"pid", "PID", "number of the process", COLUMN_NUMBER},
-    {"parent_pid", "PPID", "number of its parent", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    {"parent", "PPID", "number of its parent", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {"user", "USER", "name of its user, else the number", COLUMN_TEXT, 0, 3},
     {"program", "PROGRAM", "the program, for an interpreter its script", COLUMN_TEXT},
     {"state", "S", "R runs, S sleeps, D waits for a device, Z has ended, T is stopped", COLUMN_TEXT,
      COLUMN_EXPORT_ONLY},
-    {"rss_bytes", "RSS", "resident memory, shared pages counted in full", COLUMN_BYTES},
-    {"share_percent", "MEM%", "resident memory as a share of the machine's", COLUMN_PERCENT,
+    {"rss", "RSS", "resident memory, shared pages counted in full", COLUMN_BYTES},
+    {"percent", "MEM%", "resident memory as a share of the machine's", COLUMN_PERCENT,
      COLUMN_EXPORT_ONLY},
-    {"rate_10s", "RATE", "growth of the resident memory in bytes a second, over 10 seconds",
+    {"growth", "RATE", "growth of the resident memory in bytes a second, over 10 seconds",
      COLUMN_CHANGE_BYTES, 0, 2},
-    {"rate_1min", "RATE1M", "the same over a minute", COLUMN_CHANGE_BYTES, COLUMN_HIDE_EMPTY, 8},
-    {"rate_10min", "RATE10M", "the same over 10 minutes", COLUMN_CHANGE_BYTES, COLUMN_HIDE_EMPTY,
+    {"growth_1m", "RATE1M", "the same over a minute", COLUMN_CHANGE_BYTES, COLUMN_HIDE_EMPTY, 8},
+    {"growth_10m", "RATE10M", "the same over 10 minutes", COLUMN_CHANGE_BYTES, COLUMN_HIDE_EMPTY,
      9},
     {"trend", "TREND", "the resident memory of the last looks, from its least to its most",
      COLUMN_TEXT, COLUMN_SCREEN_ONLY | COLUMN_HIDE_EMPTY, 9},
-    {"tree_bytes", "TREE", "resident memory of the process and all below it; with --tree only",
+    {"tree", "TREE", "resident memory of the process and all its descendants; with --tree only",
      COLUMN_BYTES, COLUMN_HIDE_EMPTY, 1},
-    {"pss_bytes", "PSS", "resident memory, each page divided by how many processes share it",
+    {"pss", "PSS", "resident memory, each page divided by how many processes share it",
      COLUMN_BYTES, 0, 4},
-    {"pss_age_seconds", "PSS AGE", "how old pss, uss and dirty are", COLUMN_AGE,
+    {"pss_age", "PSS AGE", "how old pss, uss and dirty are", COLUMN_AGE, COLUMN_EXPORT_ONLY},
+    {"uss", "USS", "resident memory that is not shared: what its end would give back", COLUMN_BYTES,
      COLUMN_EXPORT_ONLY},
-    {"uss_bytes", "USS", "resident memory that nobody else has: what its end would give back",
-     COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"dirty_bytes", "DIRTY", "resident memory that was written to", COLUMN_BYTES,
-     COLUMN_EXPORT_ONLY},
-    {"swap_bytes", "SWAP", "memory that lies in swap", COLUMN_BYTES, COLUMN_HIDE_EMPTY, 5},
-    {"anon_bytes", "ANON", "resident memory that belongs to no file", COLUMN_BYTES,
-     COLUMN_EXPORT_ONLY},
-    {"file_bytes", "FILE", "resident pages of files", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"shmem_bytes", "SHMEM", "resident pages of shared memory", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"shared_bytes", "SHARED", "file and shmem together", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"vms_bytes", "VMS", "size of the address space", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"peak_bytes", "PEAK", "the most that was ever resident", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"heap_bytes", "HEAP", "live bytes of the heap, as its books say", COLUMN_BYTES,
-     COLUMN_HIDE_EMPTY, 2},
-    {"pinned_bytes", "PINNED", "pinned memory of the host, as its books say", COLUMN_BYTES,
+    {"dirty", "DIRTY", "resident memory that was written to", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"swap", "SWAP", "memory that lies in swap", COLUMN_BYTES, COLUMN_HIDE_EMPTY, 5},
+    {"anon", "ANON", "resident memory that belongs to no file", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"file", "FILE", "resident pages of files", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"shmem", "SHMEM", "resident pages of shared memory", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"shared", "SHARED", "file and shmem together", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"vms", "VMS", "size of the address space", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"peak_rss", "PEAK", "the most that was ever resident", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    {"heap", "HEAP", "live bytes of the heap, as its books say", COLUMN_BYTES, COLUMN_HIDE_EMPTY,
+     2},
+    {"pinned", "PINNED", "pinned memory of the host, as its books say", COLUMN_BYTES,
      COLUMN_HIDE_EMPTY, 4},
-    {"device_bytes", "DEVICE", "memory of devices, as its books say", COLUMN_BYTES,
-     COLUMN_HIDE_EMPTY, 2},
+    {"device", "DEVICE", "memory of devices, as its books say", COLUMN_BYTES, COLUMN_HIDE_EMPTY, 2},
     {"threads", "THR", "threads", COLUMN_NUMBER, 0, 6},
     {"major_faults", "MAJFLT", "page faults that had to wait for a disk", COLUMN_NUMBER,
      COLUMN_EXPORT_ONLY},
     {"oom_score", "OOM", "how likely the kernel ends it when memory runs out, up to 1,000 and more",
      COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    {"headroom_bytes", "ROOM", "how much its cgroup may still take; absent without a limit",
-     COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    {"age_seconds", "AGE", "time since it was started", COLUMN_AGE, COLUMN_EXPORT_ONLY},
+    {"headroom", "ROOM", "how much its cgroup may still take; absent without a limit", COLUMN_BYTES,
+     COLUMN_EXPORT_ONLY},
+    {"age", "AGE", "time since it was started", COLUMN_AGE, COLUMN_EXPORT_ONLY},
     {"tracked", "TRACKED", "is every allocation of its heap accounted, and if not, why",
      COLUMN_TEXT, 0, 5},
     {"job", "JOB", "the batch job that it belongs to", COLUMN_TEXT, COLUMN_HIDE_EMPTY, 6},
@@ -185,32 +180,36 @@ int top_column_figure(enum top_column column)
 
 static const char *text_of(enum top_column column, const struct top_row *row)
 {
-    const struct host_process *p = row->process;
     switch (column) {
     case TOP_COLUMN_USER:
         return row->user;
     case TOP_COLUMN_PROGRAM:
         return row->name;
     case TOP_COLUMN_TRACKED:
-        return host_tracked_name(row->tracked);
+        return row->tracked;
     case TOP_COLUMN_COMMAND:
         return row->command;
     case TOP_COLUMN_JOB:
-        return p && p->valid & HOST_HAS_JOB ? p->job : "";
+        return row->job;
     case TOP_COLUMN_CONTAINER:
-        return p && p->valid & HOST_HAS_CONTAINER ? p->container : "";
+        return row->container;
     case TOP_COLUMN_POD:
-        return p && p->valid & HOST_HAS_POD ? p->pod : "";
+        return row->pod;
     case TOP_COLUMN_CGROUP:
-        return p && p->valid & HOST_HAS_CGROUP && p->cgroup ? p->cgroup->path : "";
+        return row->cgroup;
     default:
-        return "";
+        return NULL;
     }
 }
 
-static bool number_of(enum top_column column, const struct top_row *row, int64_t *ret)
+const char *top_column_text(enum top_column column, const struct top_row *row)
 {
-    const struct host_process *p = row->process;
+    const char *text = text_of(column, row);
+    return text ? text : "";
+}
+
+bool top_column_number(enum top_column column, const struct top_row *row, int64_t *ret)
+{
     switch (column) {
     case TOP_COLUMN_PID:
         *ret = row->pid;
@@ -221,22 +220,16 @@ static bool number_of(enum top_column column, const struct top_row *row, int64_t
     case TOP_COLUMN_STATE:
         *ret = row->state;
         return true;
-    case TOP_COLUMN_PSS_AGE: /* what was read long ago is old */
-        *ret = -(int64_t)row->pss_ns;
-        return row->pss_ns != 0;
+    case TOP_COLUMN_PSS_AGE:
+        return top_row_fact(row, TOP_FACT_PSS_AGE, ret);
     case TOP_COLUMN_OOM:
-        *ret = p ? p->oom_score : 0;
-        return p && p->valid & HOST_HAS_OOM;
+        return top_row_fact(row, TOP_FACT_OOM, ret);
     case TOP_COLUMN_HEADROOM:
-        *ret = p && p->cgroup ? (int64_t)p->cgroup->headroom_bytes : 0;
-        return p && p->valid & HOST_HAS_CGROUP && p->cgroup && p->cgroup->known &&
-               p->cgroup->limited;
+        return top_row_fact(row, TOP_FACT_HEADROOM, ret);
     case TOP_COLUMN_AGE:
-        *ret = -(int64_t)row->start_ticks;
-        return true;
+        return top_row_fact(row, TOP_FACT_AGE, ret);
     case TOP_COLUMN_RANK:
-        *ret = p ? p->rank : 0;
-        return p && p->valid & HOST_HAS_RANK;
+        return top_row_fact(row, TOP_FACT_RANK, ret);
     default:
         return false;
     }
@@ -268,10 +261,10 @@ int top_column_compare(enum top_column column, bool ascending, bool sums, const 
         x = f->value[figure];
         y = g->value[figure];
     } else if (is_number(column)) {
-        has_a = number_of(column, a, &x);
-        has_b = number_of(column, b, &y);
+        has_a = top_column_number(column, a, &x);
+        has_b = top_column_number(column, b, &y);
     } else {
-        return compare_texts(text_of(column, a), text_of(column, b), ascending);
+        return compare_texts(top_column_text(column, a), top_column_text(column, b), ascending);
     }
     if (!has_a || !has_b)
         return has_b - has_a;
@@ -287,7 +280,8 @@ bool top_column_tells(enum top_column column, const struct top_row *row)
         return row->trace && row->trace->last > row->trace->first;
     if (figure >= 0)
         return row->own.known >> figure & 1 && row->own.value[figure];
-    return is_number(column) ? number_of(column, row, &number) : *text_of(column, row) != '\0';
+    return is_number(column) ? top_column_number(column, row, &number)
+                             : *top_column_text(column, row) != '\0';
 }
 
 /* ---- which fit ---- */

@@ -15,6 +15,7 @@
 #include "cli/top_rows.h"
 
 struct buffer;
+struct host_system;
 
 /* In the order in which they stand on the screen. */
 enum top_column {
@@ -79,6 +80,10 @@ bool top_column_ascends(enum top_column column);
 /* The figure that it shows, or -1. */
 int top_column_figure(enum top_column column);
 
+/* What it says of a row where it shows no figure: a text ("": none), or a number; false: none. Ages are nanoseconds. */
+const char *top_column_text(enum top_column column, const struct top_row *row);
+bool top_column_number(enum top_column column, const struct top_row *row, int64_t *ret);
+
 /* Below 0, 0, above 0, as `a` is before, beside or behind `b`; unknown values are behind in either order. `sums`:
  * of what their families have. */
 int top_column_compare(enum top_column column, bool ascending, bool sums, const struct top_row *a,
@@ -104,8 +109,6 @@ void top_layout_make(const struct top_rows *rows, top_column_set wanted, bool tr
 struct top_cells {
     const struct term *term;
     const struct host_system *system;
-    uint64_t now_ns;  /* CLOCK_MONOTONIC */
-    uint64_t real_ns; /* since 1970 */
     uint64_t looks;
     bool tree;
 };

@@ -179,7 +179,7 @@ static void pressure_append(struct top *t, const struct host_system *system, str
 
 static void device_append(struct top *t, const struct devices_row *row, struct buffer *out)
 {
-    char label[DEVICES_LABEL_MAX], space[DEVICES_SPACE_MAX], used[TOP_SIZE_MAX], size[TOP_SIZE_MAX];
+    char space[DEVICES_SPACE_MAX], used[TOP_SIZE_MAX], size[TOP_SIZE_MAX];
     const struct devices_space *shown[2] = {NULL};
     size_t n = 0;
     for (size_t i = 0; i < row->n_spaces && n == 0; i++)
@@ -190,7 +190,7 @@ static void device_append(struct top *t, const struct devices_row *row, struct b
     for (size_t i = 0; i < row->n_spaces && n == 0; i++)
         shown[n++] = &row->spaces[i];
     buffer_append_str(out, "Dev  ");
-    term_append(&t->term, out, devices_label(label, row->device), 24);
+    term_append(&t->term, out, row->label, 24);
     for (size_t i = 0; i < n; i++) {
         const struct devices_space *s = shown[i];
         buffer_printf(out, "  %s ", s == &row->l1 ? "L1" : devices_space_label(space, s->name));

@@ -1,11 +1,13 @@
 /* Menus of top: what to sort by, which columns, whose processes. See top.h. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "cli/top.h"
+#include "query/query.h"
 
 static void title_append(struct top *t, const char *title)
 {
@@ -72,77 +74,54 @@ static void columns_keep(struct top *t)
 
 /* ---- users ---- */
 
-struct user {
-    uint32_t uid;
-    const char *name;
-    size_t processes;
-    int64_t rss, pss;
-    bool some_pss, all_pss;
-};
+enum { USER_NAME, USER_UID, USER_COUNT, USER_RSS, USER_PSS };
 
-static int compare_users(const void *a, const void *b)
+static int ask_users(const struct query_world *world, struct query **ret_query,
+                     struct query_result **ret_result)
 {
-    const struct user *x = a, *y = b;
-    return (x->rss < y->rss) - (x->rss > y->rss);
+    struct query_error error;
+    int r = query_new(&(struct query_spec){.table = "host",
+                                           .where = "uid!=none",
+                                           .by = "user",
+                                           .show = "any(uid),count,rss,pss",
+                                           .sort = "-rss,+user"},
+                      ret_query, &error);
+    if (r == 0)
+        r = query_result_new(*ret_query, 0, ret_result);
+    if (r == 0)
+        r = query_run(*ret_query, world, *ret_result);
+    return r < 0 ? r : query_result_finish(*ret_result);
 }
 
-static struct user *user_of(struct user **users, size_t *n, size_t *room, const struct top_row *row)
+static void user_append(struct top *t, const struct query_result *result, size_t row)
 {
-    for (size_t i = 0; i < *n; i++)
-        if ((*users)[i].uid == row->uid)
-            return &(*users)[i];
-    if (*n == *room) {
-        size_t more = *room ? *room * 2 : 16;
-        struct user *grown = reallocarray(*users, more, sizeof(*grown));
-        if (!grown)
-            return NULL;
-        *users = grown;
-        *room = more;
-    }
-    (*users)[*n] = (struct user){.uid = row->uid, .name = "", .all_pss = true};
-    return &(*users)[(*n)++];
-}
-
-static int users_take(const struct top_rows *rows, struct user **ret_users, size_t *ret_n)
-{
-    struct user *users = NULL;
-    size_t n = 0, room = 0;
-    for (size_t i = 0; i < rows->n; i++) {
-        const struct top_row *row = &rows->rows[i];
-        if (row->kernel || !row->has_uid)
-            continue;
-        struct user *user = user_of(&users, &n, &room, row);
-        if (!user) {
-            free(users);
-            return -ENOMEM;
-        }
-        if (*row->user)
-            user->name = row->user;
-        user->processes++;
-        if (row->own.known >> TOP_RSS & 1)
-            user->rss += row->own.value[TOP_RSS];
-        if (row->own.known >> TOP_PSS & 1) {
-            user->pss += row->own.value[TOP_PSS];
-            user->some_pss = true;
-        } else {
-            user->all_pss = false;
-        }
-    }
-    if (n)
-        qsort(users, n, sizeof(*users), compare_users);
-    *ret_users = users;
-    *ret_n = n;
-    return 0;
+    char rss[TOP_SIZE_MAX], pss[TOP_SIZE_MAX];
+    uint32_t uid = (uint32_t)query_result_value(result, row, USER_UID).number;
+    struct query_value all = query_result_value(result, row, USER_PSS);
+    bool on = t->wish.by_uid && t->wish.uid == uid;
+    bool known = all.state & QUERY_KNOWN;
+    buffer_printf(&t->text, " %s ", on ? "[x]" : "[ ]");
+    unsigned used =
+        term_append(&t->term, &t->text, query_result_value(result, row, USER_NAME).text, 24);
+    buffer_printf(&t->text, "%*s %10" PRIu64 " %6s %7s%s\n", (int)(25 - used), "",
+                  query_result_value(result, row, USER_COUNT).number,
+                  top_size(rss, query_result_value(result, row, USER_RSS).number),
+                  known ? top_size(pss, all.number) : "-",
+                  known && all.marks & QUERY_AT_LEAST ? "+" : "");
+    t->items[t->n_items++] = uid;
 }
 
 int top_menu_users(struct top *t)
 {
-    MEMOIR_CLEANUP(freep)
-    struct user *users = NULL;
-    size_t n = 0;
-    int r = users_take(&t->source.rows, &users, &n);
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    struct query_world world = top_source_world(&t->source);
+    int r = ask_users(&world, &query, &result);
     if (r < 0)
         return r;
+    size_t n = query_result_rows(result);
     uint32_t *items = reallocarray(t->items, n + TOP_COLUMNS, sizeof(*items));
     if (!items)
         return -ENOMEM;
@@ -151,19 +130,8 @@ int top_menu_users(struct top *t)
     title_append(t, "Processes of                   PROCESSES    RSS      PSS");
     buffer_printf(&t->text, " %s everybody\n", t->wish.by_uid ? "[ ]" : "[x]");
     t->items[t->n_items++] = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        char rss[TOP_SIZE_MAX], pss[TOP_SIZE_MAX], number[16];
-        snprintf(number, sizeof(number), "%u", users[i].uid);
-        bool on = t->wish.by_uid && t->wish.uid == users[i].uid;
-        buffer_printf(&t->text, " %s ", on ? "[x]" : "[ ]");
-        unsigned used =
-            term_append(&t->term, &t->text, *users[i].name ? users[i].name : number, 24);
-        buffer_printf(&t->text, "%*s %10zu %6s %7s%s\n", (int)(25 - used), "", users[i].processes,
-                      top_size(rss, (uint64_t)users[i].rss),
-                      users[i].some_pss ? top_size(pss, (uint64_t)users[i].pss) : "-",
-                      users[i].some_pss && !users[i].all_pss ? "+" : "");
-        t->items[t->n_items++] = users[i].uid;
-    }
+    for (size_t i = 0; i < n; i++)
+        user_append(t, result, i);
     item_clamp(t);
     return 0;
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/table.h"
@@ -14,81 +13,70 @@
 
 /* ---- rows ---- */
 
-static void set_text(struct table *table, enum top_column column, bool known, const char *text)
+static unsigned marks_of(const struct top_figures *f, int figure)
 {
-    if (known && *text)
+    return (f->estimate >> figure & 1 ? TABLE_MARK_ESTIMATE : 0u) |
+           (f->partial >> figure & 1 ? TABLE_MARK_AT_LEAST : 0u);
+}
+
+static void set_figure(struct table *table, int column, const struct top_figures *f, int figure)
+{
+    if (!(f->known >> figure & 1))
+        return;
+    table_set_number(table, (size_t)column, (uint64_t)f->value[figure]);
+    table_set_marks(table, (size_t)column, marks_of(f, figure));
+}
+
+/* A text, or a number that is no figure. */
+static void set_fact(struct table *table, enum top_column column, const struct top_row *row)
+{
+    int64_t number;
+    const char *text = top_column_text(column, row);
+    if (column == TOP_COLUMN_STATE)
+        table_set_text(table, column, (char[2]){row->state});
+    else if (*text)
         table_set_text(table, column, text);
+    else if (top_column_number(column, row, &number))
+        table_set_number(table, column, (uint64_t)number);
 }
 
-static void set_number(struct table *table, enum top_column column, bool known, uint64_t number)
+static void set_share(struct table *table, const struct top_row *row,
+                      const struct host_system *system)
 {
-    if (known)
-        table_set_number(table, column, number);
+    if (row->own.known >> TOP_RSS & 1 && system->total_bytes)
+        table_set_number(
+            table, TOP_COLUMN_SHARE,
+            (uint64_t)(10000.0 * (double)row->own.value[TOP_RSS] / (double)system->total_bytes +
+                       0.5));
 }
 
-static uint64_t since(uint64_t now_ns, uint64_t then_ns)
+/* Indented on screen only: programs have the parent's pid. */
+static void set_program(struct table *table, const struct top_row *row, bool tree)
 {
-    return now_ns > then_ns ? now_ns - then_ns : 0;
-}
-
-static void set_process(struct table *table, const struct top_row *row)
-{
-    const struct host_process *p = row->process;
-    const struct host_cgroup *cgroup = p->valid & HOST_HAS_CGROUP ? p->cgroup : NULL;
-    set_number(table, TOP_COLUMN_OOM, p->valid & HOST_HAS_OOM, p->oom_score);
-    set_number(table, TOP_COLUMN_RANK, p->valid & HOST_HAS_RANK, p->rank);
-    set_number(table, TOP_COLUMN_HEADROOM, cgroup && cgroup->known && cgroup->limited,
-               cgroup ? cgroup->headroom_bytes : 0);
-    set_number(table, TOP_COLUMN_AGE, p->start_realtime_ns,
-               since(clock_real_ns(), p->start_realtime_ns));
-    set_text(table, TOP_COLUMN_JOB, p->valid & HOST_HAS_JOB, p->job);
-    set_text(table, TOP_COLUMN_CONTAINER, p->valid & HOST_HAS_CONTAINER, p->container);
-    set_text(table, TOP_COLUMN_POD, p->valid & HOST_HAS_POD, p->pod);
-    set_text(table, TOP_COLUMN_CGROUP, cgroup, cgroup ? cgroup->path : "");
+    char text[1024];
+    unsigned depth = row->depth < 40 ? row->depth : 40;
+    snprintf(text, sizeof(text), "%*s%s", tree ? (int)(2 * depth) : 0, "",
+             top_column_text(TOP_COLUMN_PROGRAM, row));
+    table_set_text(table, TOP_COLUMN_PROGRAM, text);
 }
 
 static void row_add(struct table *table, const struct top_row *row, const struct top_source *source,
                     bool tree)
 {
-    char text[1024], number[16];
-    const struct host_system *system = host_system(source->host);
-    const struct top_figures *own = &row->own;
     table_row(table);
     for (int c = 0; c < TOP_COLUMNS; c++) {
         int figure = top_column_figure((enum top_column)c);
-        if (figure < 0 || c == TOP_COLUMN_SHARE || c == TOP_COLUMN_TREE ||
-            !(own->known >> figure & 1))
-            continue;
-        table_set_number(table, (size_t)c, (uint64_t)own->value[figure]);
-        table_set_marks(table, (size_t)c,
-                        (own->estimate >> figure & 1 ? TABLE_MARK_ESTIMATE : 0u) |
-                            (own->partial >> figure & 1 ? TABLE_MARK_AT_LEAST : 0u));
+        if (c == TOP_COLUMN_SHARE)
+            set_share(table, row, host_system(source->host));
+        else if (c == TOP_COLUMN_PROGRAM)
+            set_program(table, row, tree);
+        else if (c == TOP_COLUMN_TREE && (row->below || tree))
+            set_figure(table, c, &row->sum, TOP_RSS);
+        else if (c != TOP_COLUMN_TREE && figure >= 0)
+            set_figure(table, c, &row->own, figure);
+        else if (c != TOP_COLUMN_TREE)
+            set_fact(table, (enum top_column)c, row);
     }
-    set_number(table, TOP_COLUMN_PID, true, (uint64_t)row->pid);
-    set_number(table, TOP_COLUMN_PARENT, row->parent > 0, (uint64_t)row->parent);
-    snprintf(number, sizeof(number), "%u", row->uid);
-    set_text(table, TOP_COLUMN_USER, true, *row->user ? row->user : row->has_uid ? number : "");
-    /* Indented on screen only: programs have the parent's pid. */
-    snprintf(text, sizeof(text), "%*s%s", tree ? (int)(2 * (row->depth < 40 ? row->depth : 40)) : 0,
-             "", row->name);
-    set_text(table, TOP_COLUMN_PROGRAM, true, text);
-    set_text(table, TOP_COLUMN_STATE, true, (char[2]){row->state});
-    if (own->known >> TOP_RSS & 1 && system->total_bytes)
-        table_set_number(
-            table, TOP_COLUMN_SHARE,
-            (uint64_t)(10000.0 * (double)own->value[TOP_RSS] / (double)system->total_bytes + 0.5));
-    if (row->below || tree) {
-        set_number(table, TOP_COLUMN_TREE, row->sum.known >> TOP_RSS & 1,
-                   (uint64_t)row->sum.value[TOP_RSS]);
-        table_set_marks(table, TOP_COLUMN_TREE,
-                        row->sum.partial >> TOP_RSS & 1 ? TABLE_MARK_AT_LEAST : 0u);
-    }
-    set_number(table, TOP_COLUMN_PSS_AGE, row->pss_ns,
-               since(host_time_ns(source->host), row->pss_ns));
-    set_text(table, TOP_COLUMN_TRACKED, row->tracked != HOST_TRACKED_UNKNOWN,
-             host_tracked_name(row->tracked));
-    set_text(table, TOP_COLUMN_COMMAND, true, row->command);
-    set_process(table, row);
 }
 
 /* ---- the machine ---- */

@@ -88,23 +88,27 @@ static void rate_fact(struct facts *f, const char *label, enum top_figure figure
     fact(f, label, rate, "", top_rate_style(value, host_system(f->t->source.host)));
 }
 
-/* "12 s old" */
-static void old_note(char note[static NOTE_MAX], uint64_t now_ns, uint64_t then_ns)
+/* "now", "12s ago"; "" where it is not known. */
+static void old_note(char note[static NOTE_MAX], const struct top_row *row, enum top_fact fact)
 {
     char age[TOP_SIZE_MAX];
-    uint64_t ns = now_ns > then_ns ? now_ns - then_ns : 0;
-    snprintf(note, NOTE_MAX, ns < 2 * NS_PER_S ? "now" : "%s ago", top_age(age, ns));
+    int64_t ns;
+    bool known = top_row_fact(row, fact, &ns);
+    snprintf(note, NOTE_MAX,
+             !known                         ? ""
+             : ns < (int64_t)(2 * NS_PER_S) ? "now"
+                                            : "%s ago",
+             top_age(age, (uint64_t)ns));
 }
 
 static void figures_append(struct top *t, const struct top_row *row)
 {
     char when[NOTE_MAX], details[NOTE_MAX], text[UNITS_TEXT_MAX];
-    const struct host_process *p = row->process;
-    uint64_t now_ns = host_time_ns(t->source.host);
+    int64_t oom;
     unsigned columns = (t->term.width > 2 ? t->term.width - 2 : 1) / FACT_WIDTH;
     struct facts f = {t, row, columns < 1 ? 1 : columns < 3 ? columns : 3, 0};
-    old_note(when, now_ns, p->pss_ns);
-    old_note(details, now_ns, p->details_ns);
+    old_note(when, row, TOP_FACT_PSS_AGE);
+    old_note(details, row, TOP_FACT_DETAILS_AGE);
     section(t, "Memory");
     bytes_fact(&f, "RSS", TOP_RSS, "resident");
     bytes_fact(&f, "PSS", TOP_PSS, when);
@@ -123,8 +127,8 @@ static void figures_append(struct top *t, const struct top_row *row)
         fact(&f, "disk faults",
              units_format_count(text, (uint64_t)row->own.value[TOP_MAJOR_FAULTS]), details,
              STYLE_PLAIN);
-    if (p->valid & HOST_HAS_OOM)
-        fact(&f, "OOM score", units_format_count(text, p->oom_score), when, STYLE_PLAIN);
+    if (top_row_fact(row, TOP_FACT_OOM, &oom))
+        fact(&f, "OOM score", units_format_count(text, (uint64_t)oom), when, STYLE_PLAIN);
     facts_end(&f);
     section(t, "Growth of the resident memory");
     rate_fact(&f, "10 seconds", TOP_RATE_10S);
@@ -159,60 +163,57 @@ static void command_append(struct top *t, const char *command)
     }
 }
 
-static void cgroup_append(struct top *t, const struct host_process *p)
+static void named_if(struct top *t, const char *label, const char *text)
+{
+    if (text && *text)
+        named(t, label, text);
+}
+
+static void cgroup_append(struct top *t, const struct top_row *row)
 {
     char limit[UNITS_TEXT_MAX], room[UNITS_TEXT_MAX], text[2 * UNITS_TEXT_MAX + 32];
-    if (p->valid & HOST_HAS_CGROUP && p->cgroup) {
-        named(t, "cgroup", p->cgroup->path);
-        if (p->cgroup->known && p->cgroup->limited)
-            snprintf(text, sizeof(text), "%s, %s of it free",
-                     units_format_bytes(limit, p->cgroup->limit_bytes, UNITS_DECIMAL),
-                     units_format_bytes(room, p->cgroup->headroom_bytes, UNITS_DECIMAL));
-        else
-            snprintf(text, sizeof(text), p->cgroup->known ? "none" : "-");
+    int64_t limit_bytes, headroom_bytes, rank;
+    named_if(t, "cgroup", row->cgroup);
+    snprintf(text, sizeof(text), row->facts_unknown >> TOP_FACT_LIMIT & 1 ? "-" : "none");
+    if (top_row_fact(row, TOP_FACT_LIMIT, &limit_bytes) &&
+        top_row_fact(row, TOP_FACT_HEADROOM, &headroom_bytes))
+        snprintf(text, sizeof(text), "%s, %s of it free",
+                 units_format_bytes(limit, (uint64_t)limit_bytes, UNITS_DECIMAL),
+                 units_format_bytes(room, (uint64_t)headroom_bytes, UNITS_DECIMAL));
+    if (row->cgroup)
         named(t, "limit", text);
-    }
-    if (p->valid & HOST_HAS_CONTAINER)
-        named(t, "container", p->container);
-    if (p->valid & HOST_HAS_POD)
-        named(t, "pod", p->pod);
-    if (p->valid & HOST_HAS_JOB)
-        named(t, "job", p->job);
-    if (p->valid & HOST_HAS_RANK) {
-        snprintf(text, sizeof(text), "%u", p->rank);
+    named_if(t, "container", row->container);
+    named_if(t, "pod", row->pod);
+    named_if(t, "job", row->job);
+    if (top_row_fact(row, TOP_FACT_RANK, &rank)) {
+        snprintf(text, sizeof(text), "%lld", (long long)rank);
         named(t, "rank", text);
     }
 }
 
 static void identity_append(struct top *t, const struct top_row *row)
 {
-    const struct host_process *p = row->process;
-    char age[UNITS_TEXT_MAX], threads[UNITS_TEXT_MAX];
-    uint64_t now_ns = clock_real_ns();
+    char text[UNITS_TEXT_MAX];
+    int64_t age_ns;
     buffer_append_str(&t->text, term_style(&t->term, STYLE_TITLE));
-    term_append(&t->term, &t->text, row->name, 40);
+    term_append(&t->term, &t->text, top_column_text(TOP_COLUMN_PROGRAM, row), 40);
     buffer_printf(&t->text, "%s  PID %d", term_plain(&t->term, STYLE_TITLE), (int)row->pid);
     if (row->parent > 0)
         buffer_printf(&t->text, ", child of %d", (int)row->parent);
-    if (*row->user || row->has_uid) {
+    if (row->user) {
         buffer_append_str(&t->text, ", user ");
-        if (*row->user)
-            term_append(&t->term, &t->text, row->user, 24);
-        else
-            buffer_printf(&t->text, "%u", row->uid);
+        term_append(&t->term, &t->text, row->user, 24);
     }
     if (row->own.known >> TOP_THREADS & 1)
         buffer_printf(&t->text, ", %s thread%s",
-                      units_format_count(threads, (uint64_t)row->own.value[TOP_THREADS]),
+                      units_format_count(text, (uint64_t)row->own.value[TOP_THREADS]),
                       row->own.value[TOP_THREADS] == 1 ? "" : "s");
-    if (p->start_realtime_ns && now_ns > p->start_realtime_ns)
-        buffer_printf(&t->text, ", %s old",
-                      units_format_duration(age, now_ns - p->start_realtime_ns));
+    if (top_row_fact(row, TOP_FACT_AGE, &age_ns))
+        buffer_printf(&t->text, ", %s old", units_format_duration(text, (uint64_t)age_ns));
     buffer_append_str(&t->text, t->paused ? "  (paused)\n" : "\n");
-    command_append(t, row->command);
-    if (p->valid & HOST_HAS_EXE)
-        named(t, "program", p->exe);
-    cgroup_append(t, p);
+    command_append(t, top_column_text(TOP_COLUMN_COMMAND, row));
+    named_if(t, "program", row->exe);
+    cgroup_append(t, row);
 }
 
 /* ---- its books ---- */
@@ -258,31 +259,30 @@ static int books_append(struct top *t, const struct top_row *row, bool outside)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer title = BUFFER_INIT(256);
-    buffer_printf(&title, "Tracked: %s", host_tracked_name(row->tracked));
+    enum host_tracked tracked = host_tracked_find(row->tracked);
+    buffer_printf(&title, "Tracked: %s", host_tracked_name(tracked));
     section(t, buffer_string(&title));
-    term_wrap(&t->text, advice(row->tracked), 2, t->term.width < 100 ? t->term.width : 100);
-    if (outside && row->tracked == HOST_TRACKED_YES)
+    term_wrap(&t->text, advice(tracked), 2, t->term.width < 100 ? t->term.width : 100);
+    if (outside && tracked == HOST_TRACKED_YES)
         term_wrap(&t->text, "Most of its resident memory is not heap, and so is not accounted.", 2,
                   t->term.width < 100 ? t->term.width : 100);
-    if (!row->books)
+    if (!row->has_book)
         return 0;
     buffer_printf(&t->text, "  More: memoir sites %d, memoir leaks %d, memoir flame %d\n",
                   (int)row->pid, (int)row->pid, (int)row->pid);
-    if (row->books->n_accounts) {
+    MEMOIR_CLEANUP(query_sheet_freep)
+    struct query_sheet *sheet = NULL;
+    struct table_layout layout = {.header = true};
+    int r = ps_sheet(follow_ledger(t->source.follow), (uint64_t)row->pid, true, &sheet);
+    if (r == 0 && sheet->table.n_rows) {
         section(t, "What its books say");
-        MEMOIR_CLEANUP(query_sheet_freep)
-        struct query_sheet *sheet = NULL;
-        int r = ps_sheet(follow_ledger(t->source.follow), (uint64_t)row->pid, true, &sheet);
-        if (r < 0)
-            return r;
-        struct table_layout layout = {.header = true};
         r = table_print(&sheet->table, &layout, &t->term, &t->text);
-        if (r < 0)
-            return r;
     }
+    if (r < 0)
+        return r;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer sites = BUFFER_INIT(TOP_TEXT_MAX);
-    int r = top_sites_append(t->sites, row->books, t->symbols, &t->term, &sites);
+    r = top_sites_append(t, row, &sites);
     if (r < 0 || !sites.len)
         return r;
     section(t, "Call sites that hold the most");

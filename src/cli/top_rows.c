@@ -1,14 +1,14 @@
-/* Rows from the process table and the books. See top_rows.h. */
+/* Rows of the table `host` for memoir top. See top_rows.h. */
 #include "cli/top_rows.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "ledger/host.h"
-#include "ledger/host_books.h"
-#include "ledger/ledger.h"
+#include "query/query.h"
 
 void top_rows_release(struct top_rows *rows)
 {
@@ -20,132 +20,148 @@ void top_rows_release(struct top_rows *rows)
     *rows = (struct top_rows){0};
 }
 
-/* ---- figures ---- */
+/* ---- the question ---- */
 
-static void set(struct top_figures *f, enum top_figure figure, uint64_t value)
+/* Columns of the table `host`. Texts, other facts, then figures in the order of their enums. */
+enum column {
+    PID,
+    PARENT,
+    START,
+    KERNEL,
+    STATE,
+    UID,
+    BOOK,
+    USER,
+    PROGRAM,
+    COMMAND,
+    EXE,
+    TRACKED,
+    JOB,
+    CONTAINER,
+    POD,
+    CGROUP,
+    FACTS,
+    FIGURES = FACTS + TOP_FACTS,
+    COLUMNS = FIGURES + TOP_FIGURES,
+};
+
+static const char show[] =
+    "pid,parent,start,kernel_thread,state,uid,book_size,user,program,command,exe,tracked,job,"
+    "container,pod,cgroup,"
+    "oom_score,rank,headroom,cgroup_limit,age,pss_age,details_age,"
+    "rss,growth,growth_1m,growth_10m,pss,uss,dirty,swap,anon,file,shmem,shared,vms,peak_rss,heap,"
+    "pinned,device,threads,major_faults";
+
+int top_rows_query(struct query **ret_query)
 {
-    f->known |= 1u << figure;
-    f->value[figure] = value < INT64_MAX ? (int64_t)value : INT64_MAX;
+    struct query_error error;
+    int r = query_new(
+        &(struct query_spec){.table = "host", .where = "kernel_thread!=none", .show = show},
+        ret_query, &error);
+    assert(r < 0 ||
+           (query_outputs(*ret_query) == COLUMNS && query_table_of(*ret_query)->lasting_texts));
+    return r;
 }
 
-static void set_rates(struct top_figures *f, const struct host *host, const struct host_process *p)
+/* ---- values ---- */
+
+static const char *text_of(const struct query_value *value)
 {
-    static const enum top_figure figure[HOST_WINDOWS] = {TOP_RATE_10S, TOP_RATE_1MIN,
-                                                         TOP_RATE_10MIN};
-    for (int w = 0; w < HOST_WINDOWS; w++) {
-        double rate;
-        if (!host_rate(host, p, (enum host_window)w, &rate))
-            continue;
-        f->known |= 1u << figure[w];
-        f->value[figure[w]] = (int64_t)rate;
-    }
+    return value->state & QUERY_KNOWN ? value->text : NULL;
 }
 
-static void set_memory(struct top_figures *f, const struct host_process *p)
+static int64_t number_of(const struct query_value *value)
 {
-    if (p->valid & HOST_HAS_MEMORY) {
-        set(f, TOP_RSS, p->rss_bytes);
-        set(f, TOP_VMS, p->vms_bytes);
-        set(f, TOP_SHARED, p->shared_bytes);
-    }
-    if (p->valid & HOST_HAS_STAT) {
-        set(f, TOP_THREADS, p->threads);
-        set(f, TOP_MAJOR_FAULTS, p->major_faults);
-    }
-    if (p->valid & HOST_HAS_PARTS) {
-        set(f, TOP_ANON, p->anon_bytes);
-        set(f, TOP_FILE, p->file_bytes);
-        set(f, TOP_SHMEM, p->shmem_bytes);
-        set(f, TOP_SWAP, p->swap_bytes);
-    }
-    if (p->valid & HOST_HAS_PEAK)
-        set(f, TOP_PEAK, p->peak_bytes);
-    if (p->valid & HOST_HAS_PSS) {
-        set(f, TOP_PSS, p->pss_bytes);
-        set(f, TOP_USS, p->uss_bytes);
-        set(f, TOP_DIRTY, p->dirty_bytes);
-    }
+    return value->number < INT64_MAX ? (int64_t)value->number : INT64_MAX;
 }
 
-static int figure_of(const struct ledger_account *a)
+static char letter_of(const char *state)
 {
-    if (a->device && a->space != MEMOIR_SPACE_SYSTEM)
-        return TOP_DEVICE;
-    if (a->space == MEMOIR_SPACE_HEAP)
-        return TOP_HEAP;
-    return a->space == MEMOIR_SPACE_PINNED ? TOP_PINNED : -1;
+    static const struct {
+        const char *word;
+        char letter;
+    } letters[] = {{"sleeping", 'S'}, {"idle", 'I'},   {"running", 'R'}, {"waiting", 'D'},
+                   {"stopped", 'T'},  {"zombie", 'Z'}, {"traced", 't'},  {"dead", 'X'}};
+    for (size_t i = 0; state && i < sizeof(letters) / sizeof(letters[0]); i++)
+        if (strcmp(letters[i].word, state) == 0)
+            return letters[i].letter;
+    return '?';
 }
 
-static void set_books(struct top_figures *f, const struct ledger_process *books)
+static void set_figures(struct top_figures *f, const struct query_value *values)
 {
-    for (size_t i = 0; i < books->n_accounts; i++) {
-        const struct ledger_account *a = &books->accounts[i];
-        int figure = figure_of(a);
-        if (figure < 0)
-            continue;
-        uint32_t bit = 1u << figure;
-        if (!a->valid || a->partial)
-            f->partial |= bit;
-        if (a->sampled)
+    for (int i = 0; i < TOP_FIGURES; i++) {
+        const struct query_value *v = &values[i];
+        uint32_t bit = 1u << i;
+        bool rate = i >= TOP_RATE_10S && i <= TOP_RATE_10MIN;
+        if (v->marks & QUERY_ESTIMATE)
             f->estimate |= bit;
-        if (!a->valid)
+        /* Of what books say, a part may be unknown. */
+        if (v->marks & QUERY_AT_LEAST ||
+            (v->state & QUERY_UNKNOWN && i >= TOP_HEAP && i <= TOP_DEVICE))
+            f->partial |= bit;
+        if (!(v->state & QUERY_KNOWN))
             continue;
-        uint64_t before = f->known & bit ? (uint64_t)f->value[figure] : 0;
-        uint64_t sum;
-        if (__builtin_add_overflow(before, a->totals.live_bytes, &sum))
-            sum = UINT64_MAX;
-        set(f, (enum top_figure)figure, sum);
+        f->known |= bit;
+        f->value[i] = rate ? (int64_t)v->number / QUERY_RATE_SCALE : number_of(v);
     }
 }
 
 /* ---- what a process was like before ---- */
 
-static struct top_trace *trace_new(struct top_rows *rows)
+static struct top_trace *trace_new(const struct top_row *row, uint64_t look)
 {
-    if (rows->n_traces == rows->room_traces) {
-        size_t room = rows->room_traces ? rows->room_traces * 2 : 256;
-        struct top_trace **traces = reallocarray(rows->traces, room, sizeof(struct top_trace *));
-        if (!traces)
-            return NULL;
-        rows->traces = traces;
-        rows->room_traces = room;
-    }
     struct top_trace *trace = malloc(sizeof(*trace));
     if (!trace)
         return NULL;
+    *trace = (struct top_trace){.pid = row->pid, .start_ticks = row->start_ticks, .first = look};
     memset(trace->kib, 0xff, sizeof(trace->kib));
-    trace->first = rows->looks;
-    rows->traces[rows->n_traces++] = trace;
     return trace;
 }
 
-static const struct top_trace *trace_put(struct top_rows *rows, struct host_process *p)
+static void trace_put(struct top_trace *trace, const struct top_row *row, uint64_t look)
 {
-    bool known = !p->kernel && p->valid & HOST_HAS_MEMORY;
-    struct top_trace *trace = p->user_data;
-    if (!trace && known)
-        p->user_data = trace = trace_new(rows);
-    if (!trace)
-        return NULL;
-    uint64_t kib = p->rss_bytes / 1024;
-    trace->kib[rows->looks % TOP_TREND] = !known             ? UINT32_MAX
-                                          : kib < UINT32_MAX ? (uint32_t)kib
-                                                             : UINT32_MAX - 1;
-    trace->last = rows->looks;
-    return trace;
+    uint64_t kib = (uint64_t)row->own.value[TOP_RSS] / 1024;
+    bool known = row->own.known >> TOP_RSS & 1;
+    trace->kib[look % TOP_TREND] = !known             ? UINT32_MAX
+                                   : kib < UINT32_MAX ? (uint32_t)kib
+                                                      : UINT32_MAX - 1;
+    trace->last = look;
 }
 
-/* Rows of the table that are gone took their pointer with them. */
-static void traces_sweep(struct top_rows *rows)
+/* Both lists are by pid: those of processes that are gone are freed on the way. */
+static int traces_renew(struct top_rows *rows)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < rows->n_traces; i++) {
-        if (rows->traces[i]->last == rows->looks)
-            rows->traces[kept++] = rows->traces[i];
-        else
-            free(rows->traces[i]);
+    struct top_trace **traces = calloc(rows->n + 1, sizeof(struct top_trace *));
+    if (!traces)
+        return -ENOMEM;
+    size_t at = 0, n = 0;
+    for (size_t i = 0; i < rows->n; i++) {
+        struct top_row *row = &rows->rows[i];
+        struct top_trace *trace = NULL;
+        for (; at < rows->n_traces && rows->traces[at]->pid < row->pid; at++)
+            free(rows->traces[at]);
+        if (at < rows->n_traces && rows->traces[at]->pid == row->pid) {
+            trace = rows->traces[at++];
+            if (trace->start_ticks != row->start_ticks) {
+                free(trace);
+                trace = NULL;
+            }
+        }
+        if (!trace && row->own.known >> TOP_RSS & 1)
+            trace = trace_new(row, rows->looks);
+        row->trace = trace;
+        if (!trace)
+            continue;
+        trace_put(trace, row, rows->looks);
+        traces[n++] = trace;
     }
-    rows->n_traces = kept;
+    for (; at < rows->n_traces; at++)
+        free(rows->traces[at]);
+    free(rows->traces);
+    rows->traces = traces;
+    rows->n_traces = n;
+    return 0;
 }
 
 /* ---- rows ---- */
@@ -167,29 +183,66 @@ static int reserve(struct top_rows *rows, size_t n)
     return 0;
 }
 
-static void fill(struct top_row *row, const struct host *host, const struct host_process *p,
-                 pid_t self)
+struct taking {
+    struct top_rows *rows;
+    pid_t self;
+};
+
+static void fill(struct top_row *row, const struct query_value *v, pid_t self)
 {
+    bool has_parent = v[PARENT].state & QUERY_KNOWN;
     *row = (struct top_row){
-        .pid = p->pid,
-        .parent = p->valid & HOST_HAS_STAT ? p->parent_pid : 0,
-        .start_ticks = p->start_ticks,
-        .kernel = p->kernel,
-        .self = p->pid == self || (p->valid & HOST_HAS_STAT && p->parent_pid == self),
-        .state = p->valid & HOST_HAS_STAT ? p->state : '?',
-        .has_uid = p->valid & HOST_HAS_STATUS,
-        .uid = p->uid,
-        .user = p->valid & HOST_HAS_USER ? p->user : "",
-        .name = p->name,
-        .command = p->command ? p->command : "",
-        .tracked = p->tracked,
-        .pss_ns = p->valid & HOST_HAS_PSS ? p->pss_ns : 0,
-        .process = p,
+        .pid = (pid_t)v[PID].number,
+        .parent = has_parent ? (pid_t)v[PARENT].number : 0,
+        .start_ns = v[START].number,
+        .kernel = v[KERNEL].number,
+        .state = letter_of(text_of(&v[STATE])),
+        .has_uid = v[UID].state & QUERY_KNOWN,
+        .has_book = v[BOOK].state & QUERY_KNOWN,
+        .uid = (uint32_t)v[UID].number,
+        .user = text_of(&v[USER]),
+        .name = text_of(&v[PROGRAM]),
+        .command = text_of(&v[COMMAND]),
+        .exe = text_of(&v[EXE]),
+        .tracked = text_of(&v[TRACKED]),
+        .job = text_of(&v[JOB]),
+        .container = text_of(&v[CONTAINER]),
+        .pod = text_of(&v[POD]),
+        .cgroup = text_of(&v[CGROUP]),
     };
-    if (p->kernel)
-        return;
-    set_memory(&row->own, p);
-    set_rates(&row->own, host, p);
+    row->self = row->pid == self || (has_parent && row->parent == self);
+    for (int i = 0; i < TOP_FACTS; i++) {
+        row->facts[i] = number_of(&v[FACTS + i]);
+        row->facts_known |= (v[FACTS + i].state & QUERY_KNOWN ? 1u : 0u) << i;
+        row->facts_unknown |= (v[FACTS + i].state & QUERY_UNKNOWN ? 1u : 0u) << i;
+    }
+    if (!row->kernel)
+        set_figures(&row->own, &v[FIGURES]);
+}
+
+static int take_row(const struct query_row *host, const struct query_value *values, void *context)
+{
+    const struct taking *taking = context;
+    struct top_rows *rows = taking->rows;
+    int r = reserve(rows, rows->n + 1);
+    if (r < 0)
+        return r;
+    struct top_row *row = &rows->rows[rows->n++];
+    fill(row, values, taking->self);
+    row->start_ticks = host->host->start_ticks;
+    rows->user_processes += !row->kernel;
+    rows->tracked += row->tracked && strcmp(row->tracked, "yes") == 0;
+    return 0;
+}
+
+int top_rows_take(struct top_rows *rows, const struct query *query, const struct query_world *world)
+{
+    struct taking taking = {rows, getpid()};
+    rows->looks++;
+    rows->n = rows->shown = 0;
+    rows->user_processes = rows->tracked = 0;
+    int r = query_each(query, world, take_row, &taking);
+    return r < 0 ? r : traces_renew(rows);
 }
 
 size_t top_rows_index(const struct top_rows *rows, pid_t pid)
@@ -203,50 +256,6 @@ size_t top_rows_index(const struct top_rows *rows, pid_t pid)
             high = middle;
     }
     return low < rows->n && rows->rows[low].pid == pid ? low : SIZE_MAX;
-}
-
-static int join(struct top_rows *rows, const struct host *host, const struct ledger *ledger)
-{
-    const struct ledger_process **books;
-    int r = host_books_join(host, ledger, &books);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < rows->n; i++) {
-        rows->rows[i].books = books[i];
-        if (books[i])
-            set_books(&rows->rows[i].own, books[i]);
-    }
-    free(books);
-    return 0;
-}
-
-int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger *books)
-{
-    size_t n;
-    struct host_process *const *processes = host_processes(host, &n);
-    int r = reserve(rows, n);
-    if (r < 0)
-        return r;
-    rows->looks++;
-    rows->n = n;
-    rows->shown = 0;
-    pid_t self = getpid(); /* a system call */
-    for (size_t i = 0; i < n; i++) {
-        fill(&rows->rows[i], host, processes[i], self);
-        rows->rows[i].trace = trace_put(rows, processes[i]);
-    }
-    traces_sweep(rows);
-    r = join(rows, host, books);
-    if (r < 0)
-        return r;
-    rows->user_processes = rows->tracked = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct top_row *row = &rows->rows[i];
-        row->tracked = host_tracked_of(row->process, row->books);
-        rows->user_processes += !row->kernel;
-        rows->tracked += row->tracked == HOST_TRACKED_YES;
-    }
-    return 0;
 }
 
 size_t top_rows_find(const struct top_rows *rows, pid_t pid)

@@ -1,8 +1,8 @@
 /*
  * top_rows.h: the processes of `memoir top`: their figures, which of them are wanted, in what order.
  *
- * Rows are filled from the process table and the books (top_rows_take()), then arranged as the user wishes.
- * Arranging knows neither /proc nor screens. A figure that is not known is none; it is never 0.
+ * Rows come from the table `host` of the query core (top_rows_take()), then they are arranged as the user wishes.
+ * Arranging knows neither /proc nor screens. A figure that is not known is absent; it is never 0.
  */
 #ifndef MEMOIR_CLI_TOP_ROWS_H
 #define MEMOIR_CLI_TOP_ROWS_H
@@ -12,10 +12,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "ledger/host.h"
-
-struct ledger;
-struct ledger_process;
+struct query;
+struct query_world;
 
 /* What can be added up over processes. */
 enum top_figure {
@@ -48,29 +46,43 @@ struct top_figures {
     int64_t value[TOP_FIGURES];
 };
 
+/* Numbers of a process that no sum can have. */
+enum top_fact {
+    TOP_FACT_OOM,
+    TOP_FACT_RANK,
+    TOP_FACT_HEADROOM,
+    TOP_FACT_LIMIT, /* of its cgroup */
+    TOP_FACT_AGE,   /* nanoseconds, as the next two */
+    TOP_FACT_PSS_AGE,
+    TOP_FACT_DETAILS_AGE,
+    TOP_FACTS,
+};
+
 enum { TOP_TREND = 300 }; /* looks that are remembered: 5 minutes of seconds */
 
 /* What top remembers of a process: its resident memory at the last looks. Ring by look; UINT32_MAX: none. */
 struct top_trace {
+    pid_t pid;
+    uint64_t start_ticks;
     uint32_t kib[TOP_TREND];
     uint64_t first, last; /* looks in which it was first and last there */
 };
 
 struct top_row {
     pid_t pid, parent;
-    uint64_t start_ticks;
+    uint64_t start_ticks; /* with the pid its identity */
+    uint64_t start_ns;    /* the same since 1970, which is less exact */
     bool kernel;
     bool self; /* this very view, or its helper: its command line has the filter in it */
     char state;
-    bool has_uid;
+    bool has_uid, has_book;
     uint32_t uid;
-    const char *user, *name, *command; /* never NULL; any bytes */
-    enum host_tracked tracked;
-    uint64_t pss_ns; /* CLOCK_MONOTONIC; 0: never read */
-    const struct host_process *process;
-    const struct ledger_process *books; /* NULL: it has none */
-    const struct top_trace *trace;      /* NULL: none */
+    /* Any bytes; NULL: not known. Borrowed until the next look. */
+    const char *user, *name, *command, *exe, *tracked, *job, *container, *pod, *cgroup;
+    const struct top_trace *trace; /* NULL: none */
     struct top_figures own;
+    uint32_t facts_known, facts_unknown; /* bits of facts; neither: there is nothing of the kind */
+    int64_t facts[TOP_FACTS];
 
     /* By top_arrange() with wish.tree. */
     struct top_figures sum; /* of it and all below it */
@@ -88,8 +100,8 @@ struct top_rows {
     size_t shown;
     size_t user_processes,
         tracked; /* of all rows: those that are no kernel threads, and with a book of the heap */
-    struct top_trace **traces;
-    size_t n_traces, room_traces;
+    struct top_trace **traces; /* by pid */
+    size_t n_traces;
     uint64_t looks;
 };
 
@@ -111,9 +123,13 @@ struct top_wish {
 
 void top_rows_release(struct top_rows *rows);
 
-/* Fill from the last refresh of `host` and the last look at the books (NULL: none). Texts are borrowed until the
- * next refresh. A figure of the resident memory is remembered for each process. 0 or -ENOMEM. */
-int top_rows_take(struct top_rows *rows, struct host *host, const struct ledger *books);
+/* The question whose rows these are, for query_free(). */
+int top_rows_query(struct query **ret_query);
+
+/* Fill with the rows of `query` (top_rows_query()) over `world`, whose texts are borrowed until it changes. The resident
+ * memory of each process is remembered. 0 or -errno. */
+int top_rows_take(struct top_rows *rows, const struct query *query,
+                  const struct query_world *world);
 
 /* Fill `order`. Unknown values come last either way; of equal ones the larger is first, then the lower pid. With a tree, siblings are
  * ordered by what all of their family has. 0 or -ENOMEM. */
@@ -129,6 +145,12 @@ size_t top_rows_find(const struct top_rows *rows, pid_t pid);
 static inline const struct top_figures *top_row_figures(const struct top_row *row)
 {
     return row->folded ? &row->sum : &row->own;
+}
+
+static inline bool top_row_fact(const struct top_row *row, enum top_fact fact, int64_t *ret)
+{
+    *ret = row->facts[fact];
+    return row->facts_known >> fact & 1;
 }
 
 /* Is the user's filter true of a row? "" is of every one. */

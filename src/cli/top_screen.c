@@ -193,8 +193,6 @@ static int draw_list(struct top *t)
     struct top_cells cells = {
         .term = &t->term,
         .system = host_system(t->source.host),
-        .now_ns = host_time_ns(t->source.host),
-        .real_ns = clock_real_ns(),
         .looks = rows->looks,
         .tree = t->wish.tree,
     };

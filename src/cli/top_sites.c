@@ -1,9 +1,10 @@
-/* Call sites of the process that top shows. See top.h.
+/* Call sites of the process that top shows: the table `sites` of the query core. See top.h.
  *
- * Copying the sites of a book takes milliseconds where there are many, so the table is kept for a while. Names come
- * from debug information, which may take long the first time: each look names what it can in a moment, later ones
- * the rest. */
+ * Reading the sites of a book takes milliseconds where there are many, so the table is kept for a while. The largest are
+ * found first and named then, since names come from debug information, which may take long the first time: each look
+ * names what it can in a moment, later ones the rest. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +12,13 @@
 #include "base/clock.h"
 #include "cli/table.h"
 #include "cli/top.h"
-#include "ledger/ledger.h"
-#include "profile/book_names.h"
+#include "profile/site_names.h"
+#include "query/query.h"
 
 #define KEPT_NS   (2 * NS_PER_S)
 #define NAMING_NS (200 * NS_PER_MS)
 
-enum { SITES_SHOWN = 20 };
+enum { SITES_SHOWN = 20, WHERE_MAX = 4096 };
 
 enum { SITE_LIVE, SITE_SHARE, SITE_BLOCKS, SITE_CALLS, SITE_WHERE };
 
@@ -52,108 +53,158 @@ void top_sites_free(struct top_sites *sites)
     free(sites);
 }
 
-/* ---- the largest ---- */
+/* ---- the questions ---- */
 
-struct site {
-    uint64_t live_bytes, live_blocks, calls;
-    size_t book;
-    uint32_t number;
+struct answer {
+    struct query *query;
+    struct query_result *result;
 };
 
-struct largest {
-    struct site sites[SITES_SHOWN]; /* the largest first */
-    size_t n;
-    uint64_t all_bytes;
+static void answer_release(struct answer *answer)
+{
+    query_result_free(answer->result);
+    query_free(answer->query);
+}
+
+static int ask(const struct query_world *world, const struct query_spec *spec, struct answer *ret)
+{
+    struct query_error error;
+    int r = query_new(spec, &ret->query, &error);
+    if (r == 0)
+        r = query_result_new(ret->query, 0, &ret->result);
+    if (r == 0)
+        r = query_run(ret->query, world, ret->result);
+    return r < 0 ? r : query_result_finish(ret->result);
+}
+
+struct naming {
+    struct site_names *symbols;
+    uint64_t until_ns;
 };
 
-static uint64_t minus(uint64_t a, uint64_t b)
+/* A name that takes too long is left to a later look. */
+static bool name_in_time(const struct query_code *code, struct buffer *out, void *context)
 {
-    return a > b ? a - b : 0;
+    const struct naming *naming = context;
+    struct site_code place = {
+        .path = code->path,
+        .build_id = code->build_id,
+        .build_id_len = code->build_id_len,
+        .offset = code->offset,
+        .pid = code->pid,
+    };
+    return clock_monotonic_ns() < naming->until_ns &&
+           site_names_append(naming->symbols, &place, out);
 }
 
-static void largest_put(struct largest *l, const struct site *site)
+enum { LARGEST_KEY, LARGEST_BYTES, LARGEST_BLOCKS, LARGEST_CALLS };
+
+static int ask_largest(const struct query_world *world, pid_t pid, struct answer *ret)
 {
-    size_t at = l->n < SITES_SHOWN ? l->n : SITES_SHOWN;
-    while (at > 0 && l->sites[at - 1].live_bytes < site->live_bytes)
-        at--;
-    if (at == SITES_SHOWN)
-        return;
-    size_t moved = (l->n < SITES_SHOWN ? l->n : SITES_SHOWN - 1) - at;
-    memmove(&l->sites[at + 1], &l->sites[at], moved * sizeof(*l->sites));
-    l->sites[at] = *site;
-    l->n += l->n < SITES_SHOWN;
+    char where[64];
+    snprintf(where, sizeof(where), "pid=%d and bytes>0", (int)pid);
+    return ask(world,
+               &(struct query_spec){.table = "sites",
+                                    .where = where,
+                                    .by = "key",
+                                    .show = "bytes,blocks,allocated_blocks",
+                                    .sort = "-bytes,+key",
+                                    .limit = SITES_SHOWN,
+                                    .others = true},
+               ret);
 }
 
-static void largest_of(const struct book_sites *sites, size_t book, struct largest *l)
+static int ask_names(const struct query_world *world, pid_t pid, const struct answer *largest,
+                     struct answer *ret)
 {
-    for (size_t i = 1; i < sites->n_sites; i++) {
-        const struct book_site_counters *c = &sites->counters[i];
-        if (sites->sites[i].flags & BOOK_SITE_SAMPLED)
-            continue; /* an estimate of blocks that count at their caller's site already */
-        struct site site = {
-            .live_bytes = minus(c->alloc_bytes, c->freed_bytes),
-            .live_blocks = minus(c->alloc_blocks, c->freed_blocks),
-            .calls = c->alloc_blocks,
-            .book = book,
-            .number = (uint32_t)i,
-        };
-        if (__builtin_add_overflow(l->all_bytes, site.live_bytes, &l->all_bytes))
-            l->all_bytes = UINT64_MAX;
-        if (site.live_bytes)
-            largest_put(l, &site);
-    }
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    buffer_printf(&where, "pid=%d and (key=none", (int)pid);
+    for (size_t i = 0; i < query_result_rows(largest->result); i++)
+        buffer_printf(&where, " or key=\"%s\"",
+                      query_result_value(largest->result, i, LARGEST_KEY).text);
+    buffer_append_str(&where, ")");
+    if (where.error)
+        return where.error;
+    return ask(
+        world,
+        &(struct query_spec){
+            .table = "sites", .where = buffer_string(&where), .by = "key", .show = "any(site)"},
+        ret);
 }
 
 /* ---- the table ---- */
 
-static void row_add(struct table *table, const struct site *site, uint64_t all_bytes,
-                    const char *where)
+static const char *name_of(const struct answer *names, const char *key)
 {
-    table_row(table);
-    table_set_number(table, SITE_LIVE, site->live_bytes);
-    table_set_number(table, SITE_SHARE,
-                     (uint64_t)(10000.0 * (double)site->live_bytes / (double)all_bytes + 0.5));
-    table_set_number(table, SITE_BLOCKS, site->live_blocks);
-    table_set_number(table, SITE_CALLS, site->calls);
-    if (where)
-        table_set_text(table, SITE_WHERE, where);
+    for (size_t i = 0; i < query_result_rows(names->result); i++) {
+        struct query_value site = query_result_value(names->result, i, 1);
+        if (strcmp(query_result_value(names->result, i, 0).text, key) == 0)
+            return site.state & QUERY_KNOWN ? site.text : NULL;
+    }
+    return NULL;
 }
 
-static void take(struct top_sites *sites, const struct ledger_process *books,
-                 struct site_names *symbols)
+static uint64_t bytes_of_all(const struct query_result *result)
 {
-    struct book_names names[LEDGER_BOOKS_PER_PROCESS_MAX] = {0};
-    struct largest largest = {0};
-    for (size_t b = 0; b < books->n_books; b++)
-        if (book_names_load(books->books[b], &names[b]) == 0)
-            largest_of(&names[b].copy, b, &largest);
-    uint64_t until_ns = clock_monotonic_ns() + NAMING_NS;
+    uint64_t sum =
+        query_result_others(result) ? query_result_other(result, LARGEST_BYTES).number : 0;
+    for (size_t i = 0; i < query_result_rows(result); i++)
+        if (__builtin_add_overflow(sum, query_result_value(result, i, LARGEST_BYTES).number, &sum))
+            sum = UINT64_MAX;
+    return sum;
+}
+
+static int take(struct top_sites *sites, struct top *t, pid_t pid)
+{
+    struct naming naming = {t->symbols, clock_monotonic_ns() + NAMING_NS};
+    struct query_world world = top_source_world(&t->source);
+    world.site_name = t->symbols ? name_in_time : NULL;
+    world.context = &naming;
+    MEMOIR_CLEANUP(answer_release)
+    struct answer largest = {0};
+    MEMOIR_CLEANUP(answer_release)
+    struct answer names = {0};
+    int r = ask_largest(&world, pid, &largest);
+    if (r == 0)
+        r = ask_names(&world, pid, &largest, &names);
+    if (r < 0)
+        return r;
+    uint64_t all_bytes = bytes_of_all(largest.result);
     table_release(&sites->table);
     table_init(&sites->table, columns);
-    for (size_t i = 0; i < largest.n; i++) {
-        const struct site *site = &largest.sites[i];
-        bool late = clock_monotonic_ns() > until_ns;
-        const struct book_site_name *name =
-            book_names_site(&names[site->book], site->number, late ? NULL : symbols);
-        row_add(&sites->table, site, largest.all_bytes, name ? name->text : NULL);
+    for (size_t i = 0; i < query_result_rows(largest.result); i++) {
+        uint64_t live = query_result_value(largest.result, i, LARGEST_BYTES).number;
+        const char *name = name_of(&names, query_result_value(largest.result, i, LARGEST_KEY).text);
+        table_row(&sites->table);
+        table_set_number(&sites->table, SITE_LIVE, live);
+        table_set_number(&sites->table, SITE_SHARE,
+                         (uint64_t)(10000.0 * (double)live / (double)all_bytes + 0.5));
+        table_set_number(&sites->table, SITE_BLOCKS,
+                         query_result_value(largest.result, i, LARGEST_BLOCKS).number);
+        table_set_number(&sites->table, SITE_CALLS,
+                         query_result_value(largest.result, i, LARGEST_CALLS).number);
+        if (name)
+            table_set_text(&sites->table, SITE_WHERE, name);
     }
-    for (size_t b = 0; b < books->n_books; b++)
-        book_names_release(&names[b]);
+    return 0;
 }
 
-int top_sites_append(struct top_sites *sites, const struct ledger_process *books,
-                     struct site_names *symbols, const struct term *term, struct buffer *out)
+int top_sites_append(struct top *t, const struct top_row *row, struct buffer *out)
 {
+    struct top_sites *sites = t->sites;
     uint64_t now_ns = clock_monotonic_ns();
-    bool same = sites->pid == books->book_pid && sites->start_ticks == books->start_ticks;
+    bool same = sites->pid == row->pid && sites->start_ticks == row->start_ticks;
     if (!same || now_ns - sites->taken_ns >= KEPT_NS) {
-        take(sites, books, symbols);
-        sites->pid = books->book_pid;
-        sites->start_ticks = books->start_ticks;
+        int r = take(sites, t, row->pid);
+        if (r < 0)
+            return r;
+        sites->pid = row->pid;
+        sites->start_ticks = row->start_ticks;
         sites->taken_ns = clock_monotonic_ns();
     }
     if (!sites->table.n_rows)
         return 0;
     struct table_layout layout = {.header = true};
-    return table_print(&sites->table, &layout, term, out);
+    return table_print(&sites->table, &layout, &t->term, out);
 }

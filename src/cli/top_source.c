@@ -7,6 +7,7 @@
 #include "ledger/follow.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
+#include "query/query.h"
 
 #define FIND_NS (2 * NS_PER_S) /* new books are found as late as this */
 
@@ -24,12 +25,15 @@ int top_source_open(struct top_source *source, const char *dir)
 {
     top_allow_files();
     int r = host_new(&(struct host_options){.user_names = true}, &source->host);
-    return r < 0 ? r : follow_new(dir, &source->follow);
+    if (r == 0)
+        r = follow_new(dir, &source->follow);
+    return r < 0 ? r : top_rows_query(&source->query);
 }
 
 void top_source_release(struct top_source *source)
 {
     top_rows_release(&source->rows);
+    query_free(source->query);
     follow_free(source->follow);
     host_free(source->host);
     *source = (struct top_source){0};
@@ -48,6 +52,12 @@ static int books_look(struct top_source *source)
     return follow_look(source->follow, false);
 }
 
+struct query_world top_source_world(const struct top_source *source)
+{
+    return (struct query_world){
+        .host = source->host, .ledger = follow_ledger(source->follow), .sees_all = true};
+}
+
 int top_source_look(struct top_source *source, uint64_t cpu_ns)
 {
     int r = host_refresh(source->host);
@@ -57,5 +67,6 @@ int top_source_look(struct top_source *source, uint64_t cpu_ns)
     r = books_look(source);
     if (r < 0)
         return r;
-    return top_rows_take(&source->rows, source->host, follow_ledger(source->follow));
+    struct query_world world = top_source_world(source);
+    return top_rows_take(&source->rows, source->query, &world);
 }

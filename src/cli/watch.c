@@ -54,23 +54,22 @@ static int look(struct watch *w)
     samples_begin(&w->samples);
     for (size_t d = 0; d < view.n; d++) {
         const struct devices_row *row = &view.rows[d];
-        char label[DEVICES_LABEL_MAX], key[SAMPLES_KEY_MAX], space[DEVICES_SPACE_MAX];
-        devices_label(label, row->device);
+        char key[SAMPLES_KEY_MAX], space[DEVICES_SPACE_MAX];
         for (size_t i = 0; i < row->n_spaces; i++) {
             const struct devices_space *s = &row->spaces[i];
             if (s->space != MEMOIR_SPACE_DRAM && s->space != MEMOIR_SPACE_TRACE)
                 continue;
-            snprintf(key, sizeof(key), "%s  %s", label, devices_space_label(space, s->name));
+            snprintf(key, sizeof(key), "%s  %s", row->label, devices_space_label(space, s->name));
             samples_put(&w->samples, key, s->used, s->capacity);
         }
-        if (row->has_unattributed) {
+        if (row->driver.has_unattributed) {
             struct devices_space driver = devices_driver_space(row);
-            snprintf(key, sizeof(key), "%s  driver", label);
+            snprintf(key, sizeof(key), "%s  driver", row->label);
             samples_put(&w->samples, key, driver.used, driver.capacity);
         }
         if (!row->has_l1)
             continue;
-        snprintf(key, sizeof(key), "%s  L1 total", label);
+        snprintf(key, sizeof(key), "%s  L1 total", row->label);
         samples_put(&w->samples, key, row->l1.used, row->l1.capacity);
     }
     return 0;

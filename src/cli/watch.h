@@ -20,7 +20,7 @@ struct site_names;
 
 struct watch_options {
     const char *dir;
-    const char *device; /* see devices_match(); NULL: all */
+    const char *device; /* by number, uid, bus address or name; NULL: all */
     uint64_t interval_ns;
     enum term_color color;
 };

@@ -170,6 +170,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .cgroups = world->cgroups,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
         .sees_all = true,
+        .viewer_uid = geteuid(),
         .user_name = user_name,
         .site_name = world->symbols ? site_name : NULL,
         .context = world,
@@ -196,6 +197,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
     struct world names = {.symbols = symbols};
     struct query_world world = {.ledger = ledger,
                                 .sees_all = true,
+                                .viewer_uid = geteuid(),
                                 .user_name = user_name,
                                 .site_name = symbols ? site_name : NULL,
                                 .context = &names};

@@ -136,12 +136,18 @@ static const struct http_param sites_params[] = {
      .help = "those with the most of this first (default: live bytes)"},
     {.name = "limit", .kind = HTTP_NUMBER, .max = 100000, .help = "rows at most"},
     {.name = "stacks", .kind = HTTP_YES, .help = "with whole stacks"},
+    {.name = "at_peak",
+     .kind = HTTP_YES,
+     .help = "live figures of when the process held the most, instead of now"},
     PARAM_SPACE,
     {0},
 };
 
 static const struct http_param flame_params[] = {
     PARAM_PID,
+    {.name = "at_peak",
+     .kind = HTTP_YES,
+     .help = "live figures of when the process held the most, instead of now"},
     PARAM_SPACE,
     {.name = "inverted",
      .kind = HTTP_YES,
@@ -159,6 +165,9 @@ static const struct http_param profile_params[] = {
      .kind = HTTP_WORD,
      .words = "live|allocated|blocks",
      .help = "what folded stacks tell, and the others show first"},
+    {.name = "at_peak",
+     .kind = HTTP_YES,
+     .help = "live figures of when the process held the most, instead of now"},
     PARAM_SPACE,
     {0},
 };

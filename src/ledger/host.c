@@ -379,6 +379,7 @@ void host_free(struct host *host)
     if (host->proc_fd >= 0)
         close(host->proc_fd);
     free(host->users);
+    free(host->families);
     free(host->proc);
     free(host->cgroup_root);
     free(host);

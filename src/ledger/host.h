@@ -122,7 +122,7 @@ struct host_process {
     bool kernel;                /* a thread of the kernel: no memory of its own */
     char state;                 /* 'R', 'S', 'D', 'Z', 'T' ... */
     uint32_t uid;               /* the real one */
-    char user[32];
+    char user[32]; /* without HOST_HAS_USER: the number, or empty where names are not looked up */
     uint32_t threads;
     char comm[16];       /* any bytes but 0 */
     char name[64];       /* for people: "train.py" for "/usr/bin/python3 train.py"; never empty */
@@ -174,11 +174,22 @@ bool host_rate(const struct host *host, const struct host_process *process, enum
 enum host_tracked host_tracked_of(const struct host_process *process,
                                   const struct ledger_process *books);
 const char *host_tracked_name(enum host_tracked tracked); /* "yes", "no: static" ... */
+/* The one with this name; HOST_TRACKED_UNKNOWN for NULL and any other text. */
+enum host_tracked host_tracked_find(const char *name);
+
+/* What a process and all its descendants hold, as of the last refresh. */
+struct host_family {
+    uint64_t rss_bytes;
+    bool partial; /* the memory of one of them is not known */
+};
+/* The first call after a refresh computes all of them: 1 ms with 10,000 processes. Not from two threads at once. 0; -ENOMEM; -ESRCH. */
+int host_family(const struct host *host, const struct host_process *process,
+                struct host_family *ret_family);
 
 /* ---- costly fields ---- */
 
-/* Who should be looked at next: those that nobody knows yet, then sizes of the largest and of what changed
- * the most since the last look. false: nobody, all is fresh enough. */
+/* The process to probe next: first those never probed, then sizes of the largest and of what changed
+ * the most since the last look. false: none, all is fresh enough. */
 struct host_todo {
     pid_t pid;
     uint32_t kinds;       /* enum host_probe_kind, or-ed */

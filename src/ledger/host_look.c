@@ -97,6 +97,8 @@ static void user_look_up(struct host *host, struct host_process *p)
     if (*found->name) {
         memcpy(p->user, found->name, sizeof(p->user));
         p->valid |= HOST_HAS_USER;
+    } else {
+        snprintf(p->user, sizeof(p->user), "%u", p->uid);
     }
 }
 

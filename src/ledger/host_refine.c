@@ -290,6 +290,14 @@ const char *host_tracked_name(enum host_tracked tracked)
     return tracked_names[tracked];
 }
 
+enum host_tracked host_tracked_find(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof(tracked_names) / sizeof(tracked_names[0]); i++)
+        if (tracked_names[i] && strcmp(tracked_names[i], name) == 0)
+            return (enum host_tracked)i;
+    return HOST_TRACKED_UNKNOWN;
+}
+
 enum host_tracked host_tracked_of(const struct host_process *process,
                                   const struct ledger_process *books)
 {

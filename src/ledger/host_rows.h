@@ -95,6 +95,9 @@ struct host {
     uint64_t scores[HOST_QUEUE_MAX];
     size_t n_queue;
     uint64_t debt_ns; /* of host_refine() */
+
+    struct host_family *families; /* by row, as of refresh number: */
+    uint64_t families_of;
 };
 
 static inline struct host_row *host_row(const struct host_process *p)

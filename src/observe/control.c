@@ -82,11 +82,12 @@ void control_free(struct control *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < CONTROL_CLIENTS_MAX; i++)
-        client_close(&c->clients[i]);
+    /* The socket goes first: a client whose connection ends finds that no observer is there any more. */
     if (c->path[0])
         unlink(c->path);
     closep(&c->listener);
+    for (size_t i = 0; i < CONTROL_CLIENTS_MAX; i++)
+        client_close(&c->clients[i]);
     closep(&c->epoll);
     free(c);
 }

@@ -166,6 +166,8 @@ struct query_table {
     bool costly;         /* takes long, or as long as users like: who asks it takes turns */
     bool
         driver_only; /* nothing is in it without an NVIDIA driver: that there is none is worth a word */
+    /* Its texts are strings that stay until the world changes, not only until the next row. */
+    bool lasting_texts;
     bool private_rows;                    /* rows of others are left out as a whole */
     int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
     /* Whose row it is; false: nobody's, all may see it. */

@@ -206,6 +206,15 @@ struct query_world {
 int query_run(const struct query *query, const struct query_world *world,
               struct query_result *result);
 
+/* Call `each` with every row that matches, and with its value for each output of a query without groups, in the order of
+ * the table: nothing is copied, sorted or cut. For layouts that keep rows of their own, such as the screen of memoir top.
+ * Texts stay until the next row; those of tables with `lasting_texts` until the world changes. Stops at the first result other
+ * than 0 and returns it; -EINVAL for a query with groups. */
+typedef int query_each_fn(const struct query_row *row, const struct query_value *values,
+                          void *context);
+int query_each(const struct query *query, const struct query_world *world, query_each_fn *each,
+               void *context);
+
 /* Add one row of one's own (see query_new_over()). 1 when it matched, 0 when not, or -ENOMEM. */
 int query_result_add(struct query_result *result, const struct query_world *world,
                      const struct query_row *row);

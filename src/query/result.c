@@ -420,44 +420,6 @@ static int clean_text(struct query_result *result, struct query_value *value)
     return 0;
 }
 
-static bool may_see(const struct query_table *table, const struct query_world *world,
-                    const struct query_row *row)
-{
-    uint32_t uid;
-    return !table->owner || !table->owner(row, &uid) ||
-           query_may_see(world->sees_all, world->viewer_uid, uid);
-}
-
-/* Is it a row that this question, by this viewer, is about at all? */
-static bool may_have(const struct query *q, const struct query_world *world,
-                     const struct query_row *row)
-{
-    if (q->table->private_rows && !may_see(q->table, world, row))
-        return false;
-    return q->unusual || q->table->usual(row);
-}
-
-void query_field_get(const struct query_table *table, const struct query_world *world,
-                     const struct query_row *row, const struct query_field *field,
-                     struct query_value *ret)
-{
-    *ret = (struct query_value){0};
-    if ((field->column->flags & QUERY_PRIVATE) && !may_see(table, world, row))
-        ret->state = QUERY_UNKNOWN;
-    else
-        field->column->get(world, row, field, ret);
-}
-
-static void value_of(const struct query *q, const struct output *output,
-                     const struct query_world *world, const struct query_row *row,
-                     struct query_value *ret)
-{
-    if (output->field.column)
-        query_field_get(q->table, world, row, &output->field, ret);
-    else
-        *ret = (struct query_value){0};
-}
-
 static int add_grouped(struct query_result *result, const struct query_world *world,
                        const struct query_row *row)
 {
@@ -465,7 +427,7 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
     struct cell cells[QUERY_OUTPUTS_MAX];
     for (size_t o = 0; o < q->n_outputs; o++) {
         struct query_value value;
-        value_of(q, &q->outputs[o], world, row, &value);
+        query_output_get(q, &q->outputs[o], world, row, &value);
         if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
             clean_text(result, &value) < 0)
             return -ENOMEM;
@@ -506,7 +468,7 @@ static int add_single(struct query_result *result, const struct query_world *wor
     for (size_t o = 0; o < q->n_outputs; o++) {
         const struct output *output = &q->outputs[o];
         struct query_value value;
-        value_of(q, output, world, row, &value);
+        query_output_get(q, output, world, row, &value);
         if (!output->plain)
             cell_of_value(output, &value, false, &cells[o]);
         else if (cell_of_plain(result, &value, output, &cells[o]) < 0)
@@ -519,9 +481,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
                      const struct query_row *row)
 {
     const struct query *q = result->query;
-    if (!may_have(q, world, row))
-        return 0;
-    if (expression_eval(&q->where, q->table, world, row, false) != TRUTH_YES)
+    if (!query_row_matches(q, world, row))
         return 0;
     int r = q->grouped ? add_grouped(result, world, row) : add_single(result, world, row);
     return r < 0 ? r : 1;
@@ -569,55 +529,6 @@ void result_add_origin(struct query_result *result, const struct query_origin *o
 const struct query_origin *query_result_origin(const struct query_result *result)
 {
     return &result->origin;
-}
-
-/* ---- a run ---- */
-
-struct run {
-    struct query_scan scan; /* first */
-    struct query_result *result;
-};
-
-static int run_each(struct query_scan *scan, const struct query_row *row)
-{
-    int r = query_result_add(((struct run *)scan)->result, scan->world, row);
-    return r < 0 ? r : 0;
-}
-
-static bool run_may_match(struct query_scan *scan, const struct query_row *row)
-{
-    const struct query *q = ((struct run *)scan)->result->query;
-    if (!may_have(q, scan->world, row))
-        return false;
-    return expression_eval(&q->where, q->table, scan->world, row, true) != TRUTH_NO;
-}
-
-int query_run(const struct query *query, const struct query_world *world,
-              struct query_result *result)
-{
-    if (query != result->query || !query->table->scan)
-        return -EINVAL;
-    char node[QUERY_NAME_MAX] = "";
-    struct query_world filled = *world;
-    if (!filled.node && gethostname(node, sizeof(node) - 1) == 0)
-        filled.node = node;
-    if (!filled.now_real_ns)
-        filled.now_real_ns = clock_real_ns();
-    struct run run = {
-        .scan = {.each = run_each,
-                 .may_match = run_may_match,
-                 .world = &filled,
-                 .deadline_ns = world->time_max_ns ? clock_monotonic_ns() + world->time_max_ns : 0},
-        .result = result,
-    };
-    int r = query->table->scan(&run.scan);
-    result->incomplete |= run.scan.incomplete || r == -ETIME;
-    struct query_origin origin = {.sees_all = world->sees_all,
-                                  .viewer_uid = world->sees_all ? 0 : world->viewer_uid,
-                                  .time_ns = filled.now_real_ns};
-    snprintf(origin.node, sizeof(origin.node), "%s", filled.node ? filled.node : "");
-    result_add_origin(result, &origin);
-    return r;
 }
 
 /* ---- reading ---- */

@@ -89,6 +89,7 @@ static const struct query_column account_columns[] = {
      .get = get_account_capacity},
     {"percent", "share of the capacity that the process holds", QUERY_PERCENT, QUERY_MAX,
      .arg = LIVE, .get = get_account_percent},
+    {"holds", NULL, QUERY_YES, .get = process_holds},
     {"source", "who counted: client, socket, malloc, ...", QUERY_TEXT, .get = get_source},
     {0},
 };
@@ -144,7 +145,7 @@ static uint8_t capacity_missing(const struct ledger_capacity *c)
 /* A user whose claim is disputed sees it all the same: it holds for that user's own processes. */
 static uint64_t capacity_of(const struct query_world *world, const struct ledger_capacity *c)
 {
-    return world->sees_all ? c->capacity : ledger_capacity_for(c, world->viewer_uid);
+    return ledger_capacity_for(c, world->viewer_uid);
 }
 
 static void get_capacity(const struct query_world *world, const struct query_row *row,

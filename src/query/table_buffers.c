@@ -287,6 +287,8 @@ enum site_figure {
     SITE_FREED,
     SITE_ALLOCATED_BLOCKS,
     SITE_FREED_BLOCKS,
+    SITE_AT_PEAK,
+    SITE_AT_PEAK_BLOCKS,
 };
 
 static uint64_t less(uint64_t a, uint64_t b)
@@ -298,6 +300,7 @@ static void get_site_figure(const struct query_world *world, const struct query_
                             const struct query_field *field, struct query_value *ret)
 {
     const struct book_site_counters *c = &row->book->sites.counters[row->site];
+    const struct book_site_held *peak = &row->book->sites.at_peak[row->site];
     const uint64_t figures[] = {
         [SITE_BYTES] = less(c->alloc_bytes, c->freed_bytes),
         [SITE_BLOCKS] = less(c->alloc_blocks, c->freed_blocks),
@@ -305,7 +308,13 @@ static void get_site_figure(const struct query_world *world, const struct query_
         [SITE_FREED] = c->freed_bytes,
         [SITE_ALLOCATED_BLOCKS] = c->alloc_blocks,
         [SITE_FREED_BLOCKS] = c->freed_blocks,
+        [SITE_AT_PEAK] = peak->bytes,
+        [SITE_AT_PEAK_BLOCKS] = peak->blocks,
     };
+    if (field->column->arg >= SITE_AT_PEAK && peak->bytes == BOOK_SITES_AT_PEAK_UNKNOWN) {
+        ret->state = QUERY_UNKNOWN;
+        return;
+    }
     query_set_number(ret, figures[field->column->arg]);
     ret->marks = account_marks(row->account);
 }
@@ -337,6 +346,10 @@ static const struct query_column site_columns[] = {
     SITE_FIGURE("allocated_blocks", QUERY_NUMBER, SITE_ALLOCATED_BLOCKS,
                 "blocks allocated since the start"),
     SITE_FIGURE("freed_blocks", QUERY_NUMBER, SITE_FREED_BLOCKS, "of them, freed"),
+    SITE_FIGURE("at_peak", QUERY_BYTES, SITE_AT_PEAK,
+                "bytes allocated there and not freed when the account was at its peak"),
+    SITE_FIGURE("at_peak_blocks", QUERY_NUMBER, SITE_AT_PEAK_BLOCKS,
+                "blocks allocated there and not freed at the peak"),
     {0},
 };
 

@@ -51,6 +51,8 @@ static void get_user(const struct query_world *world, const struct query_row *ro
     const char *name = p->valid & HOST_HAS_USER ? p->user : NULL;
     if (!name && world->user_name)
         name = world->user_name(p->uid, world->context);
+    if (!name && *p->user) /* the number, which lasts as long as the row */
+        name = p->user;
     if (!name)
         snprintf(number, sizeof(number), "%u", p->uid);
     query_set_text(ret, name ? name : number);
@@ -237,6 +239,20 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
         ret->state = QUERY_UNKNOWN;
 }
 
+static void get_tree(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    struct host_family family;
+    if (row->host->kernel)
+        return;
+    if (host_family(world->host, row->host, &family) < 0) {
+        ret->state = QUERY_UNKNOWN;
+        return;
+    }
+    query_set_number(ret, family.rss_bytes);
+    ret->marks = family.partial ? QUERY_AT_LEAST : 0;
+}
+
 static void get_book(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
@@ -290,10 +306,11 @@ static const struct query_column columns[] = {
     {"start", "when it was started", QUERY_TIME, QUERY_MIN, .get = get_start},
     {"age", "how long it has been running", QUERY_AGE, .get = get_age},
     {"rss", "resident memory", QUERY_BYTES, .arg = RSS, .get = get_figure},
+    {"tree", NULL, QUERY_BYTES, QUERY_MAX, .get = get_tree},
     {"pss", "resident memory, what is shared by n processes counted as an n-th", QUERY_BYTES,
      .needs = QUERY_NEEDS_PROBES, .arg = PSS, .get = get_figure},
-    {"uss", "resident memory that nobody shares", QUERY_BYTES, .needs = QUERY_NEEDS_PROBES,
-     .arg = USS, .get = get_figure},
+    {"uss", "resident memory that is not shared: what the end of the process gives back",
+     QUERY_BYTES, .needs = QUERY_NEEDS_PROBES, .arg = USS, .get = get_figure},
     {"dirty", "resident memory that was written to", QUERY_BYTES, .needs = QUERY_NEEDS_PROBES,
      .arg = DIRTY, .get = get_figure},
     {"pss_age", "how old pss, uss, dirty and oom_score are", QUERY_AGE, .needs = QUERY_NEEDS_PROBES,
@@ -404,6 +421,7 @@ const struct query_table query_table_host = {
     .show = "pid,user,program,age,rss,pss,swap,heap,pinned,device,growth,tracked",
     .show_by = "count,rss,pss,swap,heap,pinned,device",
     .sort = "-rss,+pid",
+    .lasting_texts = true,
     .scan = scan_host,
     .owner = owner,
     .usual = usual,

@@ -7,7 +7,7 @@ typedef void query_getter(const struct query_world *world, const struct query_ro
                           const struct query_field *field, struct query_value *ret);
 
 query_getter process_pid, process_program, process_user, process_uid, process_node, process_state,
-    process_command, process_exe;
+    process_command, process_exe, process_holds;
 
 #define PROCESS_COLUMNS                                                                       \
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .get = process_pid},                      \

@@ -257,8 +257,8 @@ static void get_book(const struct query_world *world, const struct query_row *ro
     query_set_number(ret, row->process->book_bytes);
 }
 
-static void get_holds(const struct query_world *world, const struct query_row *row,
-                      const struct query_field *field, struct query_value *ret)
+void process_holds(const struct query_world *world, const struct query_row *row,
+                   const struct query_field *field, struct query_value *ret)
 {
     query_set_number(ret, ledger_process_holds(row->process));
 }
@@ -298,7 +298,7 @@ static const struct query_column columns[] = {
     {"book_pid", "process id as the process itself sees it", QUERY_NUMBER, QUERY_SAME,
      .get = get_book_pid},
     {"other", "of host, what is neither heap nor pinned", QUERY_BYTES, .get = process_other},
-    {"holds", "is it still there, so that its figures count", QUERY_YES, .get = get_holds},
+    {"holds", "is it still there, so that its figures count", QUERY_YES, .get = process_holds},
     {"notes", "why the figures are not the whole truth, or where the process is", QUERY_TEXT,
      .get = process_notes},
     {"watchers", "the daemons that watch its books: root:PID, user:PID", QUERY_TEXT,

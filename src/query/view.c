@@ -12,7 +12,7 @@ static const struct query_view views[] = {
              "book_pid,start,threads,losses,book_size,command,watchers"},
     {"top", "processes", "Every process of the machine", "The table host.", "host",
      .show =
-         "pid,parent,program,user,state,start,rss,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,"
+         "pid,parent,program,user,state,start,rss,tree,pss,pss_age,anon,file,shmem,swap,peak_rss,growth,"
          "heap,pinned,device,threads,cgroup,job,container,tracked,command"},
     {NULL, "system", "Who holds the machine's memory", "One row.", "system",
      .show =

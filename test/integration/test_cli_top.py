@@ -318,7 +318,7 @@ class Screen(TopTest, ScreenTest):
         self.see(r"^ +PID +PPID USER [\s\S]*kept for the next time")
         self.type("q")
         self.see("^ended with 0$")
-        self.assertIn("parent_pid", (self.config / "memoir/toprc").read_text())
+        self.assertIn(",parent,", (self.config / "memoir/toprc").read_text())
         self.tmux("kill-server")
         self.open(columns=200)
         self.see(r"^ +PID +PPID USER ")

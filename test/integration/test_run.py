@@ -422,7 +422,7 @@ class Watched(DaemonTest):
         command = [str(MEMOIR), "run", "--json", str(summary), "--dir", str(self.books)]
         for command in command + [str(BUILD / "test/leaks/leak_direct")], command + ["/bin/true"], \
                 command + ["--track", str(BUILD / "test/leaks/leak_direct")]:
-            for _ in range(40):  # whoever comes first, the daemon or memoir
+            for _ in range(15):  # whoever comes first, the daemon or memoir
                 summary.unlink(missing_ok=True)
                 result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT,
                                         stdin=subprocess.DEVNULL, timeout=60, check=False)

@@ -12,6 +12,7 @@
 #include "cli/top_rows.h"
 #include "cli/tui.h"
 #include "cli/tui_input.h"
+#include "ledger/host.h"
 
 enum { ROWS_MAX = 64 };
 
@@ -290,7 +291,7 @@ static void every_line_is_as_wide_as_the_screen(void **unused)
     for (unsigned width = 21; width < 400; width += 7) {
         struct top_layout layout;
         top_layout_make(&rows, ~UINT64_C(0) >> (64 - TOP_COLUMNS), true, width, &layout);
-        struct top_cells cells = {.term = &term, .now_ns = NS_PER_S, .looks = 1, .tree = true};
+        struct top_cells cells = {.term = &term, .looks = 1, .tree = true};
         term.width = width;
         unsigned last = layout.start[layout.n - 1] + layout.width[layout.n - 1];
         assert_true(last <= width);
@@ -338,9 +339,9 @@ static void columns_are_named_by_field_or_title(void **unused)
     top_column_set set = 0;
     char word[32];
     struct buffer out = BUFFER_INIT(1024);
-    assert_int_equal(top_columns_parse("vms,heap_bytes", &set, word), 0);
+    assert_int_equal(top_columns_parse("vms,HEAP", &set, word), 0);
     top_columns_format(set, &out);
-    assert_string_equal(buffer_string(&out), "pid,program,rss_bytes,vms_bytes,heap_bytes");
+    assert_string_equal(buffer_string(&out), "pid,program,rss,vms,heap");
     assert_int_equal(top_columns_parse("vms,nonsense,pid", &set, word), -EINVAL);
     assert_string_equal(word, "nonsense");
     assert_int_equal(top_columns_parse("", &set, word), -EINVAL);

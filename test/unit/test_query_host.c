@@ -94,6 +94,86 @@ static void processes_without_a_book_have_rows(void **state)
     release(&a);
 }
 
+/* What a layout that keeps its own rows gets is what a result would have, in the order of the table. */
+struct seen {
+    uint64_t pids[8], rss[8];
+    const char *commands[8];
+    size_t n, stop_after;
+};
+
+static int see(const struct query_row *row, const struct query_value *values, void *context)
+{
+    struct seen *seen = context;
+    assert_int_equal(values[0].number, row->host->pid);
+    seen->pids[seen->n] = values[0].number;
+    seen->rss[seen->n] = values[1].number;
+    seen->commands[seen->n] = values[2].state & QUERY_KNOWN ? values[2].text : NULL;
+    return ++seen->n == seen->stop_after ? 7 : 0;
+}
+
+static struct seen each(const struct query_spec *spec, bool sees_all, uint32_t viewer, size_t stop,
+                        int expected)
+{
+    struct query *query;
+    struct query_error error;
+    struct seen seen = {.stop_after = stop};
+    struct query_world world = {.host = host, .sees_all = sees_all, .viewer_uid = viewer};
+    assert_int_equal(query_new(spec, &query, &error), 0);
+    assert_int_equal(query_each(query, &world, see, &seen), expected);
+    query_free(query);
+    return seen;
+}
+
+static void each_row_is_seen_with_its_values_and_rights(void **state)
+{
+    struct query_spec spec = {.table = "host",
+                              .where = "rss>60kB",
+                              .show = "pid,rss,command",
+                              .sort = "-pid",
+                              .limit = 1};
+    struct seen all = each(&spec, true, 0, 0, 0);
+    assert_int_equal(all.n, 2); /* no limit, no order but the table's */
+    assert_int_equal(all.pids[0], 10);
+    assert_int_equal(all.pids[1], 11);
+    assert_int_equal(all.rss[0], 100 * sysconf(_SC_PAGESIZE));
+    assert_string_equal(all.commands[0], "/bin/secret word");
+    struct seen others = each(&spec, false, 1001, 0, 0);
+    assert_int_equal(others.n, 2);
+    assert_null(others.commands[0]); /* another user's */
+    assert_int_equal(each(&spec, true, 0, 1, 7).n, 1);
+    spec.by = "uid";
+    spec.show = "count";
+    spec.sort = NULL;
+    assert_int_equal(each(&spec, true, 0, 0, -EINVAL).n, 0);
+}
+
+static void a_tree_sums_descendants(void **state)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    tree_process(
+        &(struct tree_process){.pid = 20, .start = 2, .rss_pages = 7, .uid = 1000, .parent = 11});
+    tree_process(
+        &(struct tree_process){.pid = 21, .start = 3, .rss_pages = 5, .uid = 1000, .parent = 20});
+    /* Older than what has the PID of its parent now. */
+    tree_process(
+        &(struct tree_process){.pid = 22, .start = 1, .rss_pages = 3, .uid = 1000, .parent = 21});
+    assert_int_equal(host_refresh(host), 0);
+    struct answer a = ask(
+        &(struct query_spec){
+            .table = "host", .where = "pid=11 or pid>=20", .show = "pid,tree", .sort = "+pid"},
+        true, 0);
+    static const uint64_t pages[] = {62, 12, 5, 3};
+    assert_int_equal(query_result_rows(a.result), 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_int_equal(value(&a, i, 1).number, pages[i] * (uint64_t)page);
+    release(&a);
+    tree_process_end(21);
+    assert_int_equal(host_refresh(host), 0);
+    a = ask(&(struct query_spec){.table = "host", .where = "pid=11", .show = "tree"}, true, 0);
+    assert_int_equal(value(&a, 0, 0).number, 57 * (uint64_t)page);
+    release(&a);
+}
+
 static void sums_say_what_they_lack(void **state)
 {
     struct answer a = ask(
@@ -183,11 +263,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_without_a_book_have_rows),
+        cmocka_unit_test(each_row_is_seen_with_its_values_and_rights),
         cmocka_unit_test(sums_say_what_they_lack),
         cmocka_unit_test(environments_and_commands_are_for_their_owner),
         cmocka_unit_test(parts_of_the_machine_add_up),
         cmocka_unit_test(a_question_says_whether_it_needs_probes),
         cmocka_unit_test(a_column_of_another_table_is_pointed_at),
+        cmocka_unit_test(a_tree_sums_descendants),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

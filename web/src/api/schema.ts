@@ -221,6 +221,8 @@ export interface Sites {
   /** seconds since 1970 */
   taken?: number
   by: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   matched: number
   live_bytes: number
   live_blocks: number
@@ -252,8 +254,10 @@ export interface Site {
   device?: number | null
   device_name?: string | null
   device_uid?: string | null
-  /** for people */
+  /** the line of the program's own code, for people */
   site: string
+  /** what that line calls to get its memory */
+  via?: string | null
   function?: string | null
   file?: string | null
   line?: number | null
@@ -280,6 +284,8 @@ export interface Flame {
   time: Time
   pid: number
   program: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
   /** functions */
@@ -362,6 +368,7 @@ export interface ExplainPart {
 
 export interface ExplainSite {
   site: string
+  via?: string | null
   /** resident, an estimate */
   bytes: number
   live_bytes: number
@@ -986,6 +993,7 @@ export interface Routes {
       sort?: "live" | "allocated" | "blocks"
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -995,6 +1003,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/flame': {
     args: {
       pid: number
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
       node?: string
@@ -1007,6 +1016,7 @@ export interface Routes {
       pid: number
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
