@@ -54,7 +54,7 @@ enum book_source {
     BOOK_SOURCE_SOCKET = 5,   /* reports over a socket, written by the daemon */
     BOOK_SOURCE_REGION = 6,   /* another program's own shared region, written by the daemon */
     BOOK_SOURCE_CUDA = 7,     /* set aside: a shim over CUDA inside the process */
-    BOOK_SOURCE_ATTACH = 8,   /* heap probes attached to a running process, written by the observer */
+    BOOK_SOURCE_ATTACH = 8, /* heap probes attached to a running process, written by the observer */
 };
 
 /* Does it count every block of the heap, whoever asked for it? One that was attached does for blocks that are younger. */

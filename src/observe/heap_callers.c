@@ -7,78 +7,39 @@
 
 #include "observe/elf_exports.h"
 #include "observe/stacks.h"
+#include "site/own.h"
 
 enum { FILES_MAX = 1024, RANGES_MAX = 1 << 16, RANGE_BYTES_MAX = 1 << 20 };
 
-/* Names, or beginnings of names that end in *. */
-static const char *const names[] = {
-    /* operator new; what of the standard library was compiled into the program */
-    "_Znwm*",
-    "_Znam*",
-    "_ZNSt*",
-    "_ZNKSt*",
-    "_ZSt*",
-    "_ZN9__gnu_cxx*",
-    /* Rust */
-    "__rust_alloc*",
-    "__rust_realloc*",
-    "__rdl_*",
-    "__rg_*",
-    "_ZN5alloc5alloc*",
-    "_ZN5alloc7raw_vec*",
-    "_RNv*5alloc5alloc*",
-    /* programs and libraries */
-    "xmalloc*",
-    "xcalloc*",
-    "xrealloc*",
-    "xstrdup*",
-    "zmalloc*",
-    "zcalloc*",
-    "zrealloc*",
-    "ztrymalloc*",
-    "ztrycalloc*",
-    "ztryrealloc*",
-    "g_malloc*",
-    "g_try_malloc*",
-    "g_realloc*",
-    "g_strdup",
-    "g_slice_alloc*",
-    "PyMem_*",
-    "_PyMem_*",
+/* Beside those that own_is_wrapper() knows, by the names that symbol tables have: the standard libraries of C++ and Rust as far as
+ * they were compiled into the program, and allocators over malloc. */
+static const char *const beginnings[] = {
+    "_Znwm",
+    "_Znam",
+    "_ZNSt",
+    "_ZNKSt",
+    "_ZSt",
+    "_ZN9__gnu_cxx",
+    "_ZN5alloc5alloc",
+    "_ZN5alloc7raw_vec",
+    "_ZN2os6malloc",
+    "_ZN2os7realloc",
+    "_Z12AllocateHeap",
+    "PyMem_",
+    "_PyMem_",
     "PyObject_Malloc",
     "PyObject_Calloc",
     "PyObject_Realloc",
-    "_PyObject_Malloc*",
-    "CRYPTO_malloc",
-    "CRYPTO_zalloc",
-    "CRYPTO_realloc",
-    "CRYPTO_strdup",
-    "ngx_alloc",
+    "_PyObject_Malloc",
+    "palloc",
+    "repalloc",
+    "MemoryContextAlloc",
+    "AllocSet",
+    "GenerationAlloc",
+    "SlabAlloc",
     "ngx_calloc",
     "ngx_memalign",
-    "palloc*",
-    "repalloc*",
-    "MemoryContextAlloc*",
-    "AllocSet*",
-    "GenerationAlloc*",
-    "SlabAlloc*",
-    "Perl_safesys*",
-    "ruby_xmalloc*",
-    "ruby_xcalloc*",
-    "ruby_xrealloc*",
-    "objspace_x*",
-    "sqlite3Malloc*",
-    "sqlite3MemMalloc",
-    "sqlite3MemRealloc",
-    "sqlite3Realloc",
-    "sqlite3DbMalloc*",
-    "_ZN2os6malloc*",
-    "_ZN2os7realloc*",
-    "_Z12AllocateHeap*",
-    "_emalloc*",
-    "__zend_malloc*",
-    "mem_alloc*",
-    "av_malloc*",
+    "sqlite3DbMalloc",
 };
 
 /* Libraries of the runtimes: all that is in them hands on. */
@@ -102,23 +63,12 @@ struct heap_callers {
     size_t n;
 };
 
-static bool matches(const char *pattern, const char *name)
-{
-    size_t len = strlen(pattern);
-    const char *star = strchr(pattern, '*');
-    if (!star)
-        return strcmp(pattern, name) == 0;
-    size_t before = (size_t)(star - pattern);
-    return strncmp(pattern, name, before) == 0 &&
-           (star == pattern + len - 1 || strstr(name + before, "alloc5alloc"));
-}
-
 bool heap_callers_hands_on(const char *name)
 {
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (matches(names[i], name))
+    for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
             return true;
-    return false;
+    return own_is_wrapper(name);
 }
 
 int heap_callers_new(struct stack_process *process, struct heap_callers **ret_callers)
