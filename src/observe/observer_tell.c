@@ -173,6 +173,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
+        json_field_bool(j, "paused", observed_paused(p));
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live_bytes", totals.live_bytes);
@@ -280,6 +281,10 @@ enum control_result observer_request(void *observer, int fd, const char *line, s
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
         return observer_trace(o, pid, why) >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+    } else if ((strncmp(line, "pause ", 6) == 0 && pid_read(line + 6, &pid)) ||
+               (strncmp(line, "resume ", 7) == 0 && pid_read(line + 7, &pid))) {
+        snprintf(why, CONTROL_WHY_MAX, "no such process is traced");
+        return observer_pause(o, pid, line[0] == 'p') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
     } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
         return dump_request(o, pid, fd, why);
     } else {

@@ -188,6 +188,8 @@ static const struct query_word words[] = {
     {"start", QUERY_TIME, "when it was started"},
     {"state", QUERY_TEXT,
      "what the process does: of one that keeps a book running, stopped, closed, exited, replaced or unknown, else as the kernel says"},
+    {"step_nodes", QUERY_POINTS,
+     "start of each such step and number of nodes that have a value in it"},
     {"steps", QUERY_NUMBER, "steps with a value"},
     {"summed", QUERY_YES,
      "whether the row is a sum of processes that gave way to later ones; such rows come only where the question names this column"},
