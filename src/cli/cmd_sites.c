@@ -17,6 +17,7 @@
 #include "cli/space_word.h"
 #include "cli/view.h"
 #include "cli/view_process.h"
+#include "profile/headline.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "profile/words.h"
@@ -226,8 +227,9 @@ static int ask_parse(struct ask *ask, const struct sites_values *v)
 /* Names that grouping needs; those that only the rows shown need come later. */
 static int name_for_groups(struct ask *ask, struct profile *p)
 {
-    if (ask->filter.by != ROWS_BY_FUNCTION && ask->filter.by != ROWS_BY_FILE)
-        return 0;
+    int r = ask->filter.by < ROWS_BY_SPACE ? profile_source_headlines(&ask->source, p) : 0;
+    if (r < 0 || (ask->filter.by != ROWS_BY_FUNCTION && ask->filter.by != ROWS_BY_FILE))
+        return r;
     return profile_source_name(&ask->source, p, PROFILE_NAMES_INNERMOST);
 }
 
@@ -236,16 +238,20 @@ static void name_shown(struct ask *ask, struct rows *rows)
     for (size_t i = 0; i < rows->n && i < ask->top; i++) {
         const struct row *row = &rows->list[i];
         size_t n = !row->frames ? 0 : ask->filter.by == ROWS_BY_STACK ? row->n_frames : 1;
+        const uint32_t *frames = n && row->inside ? row->frames - 1 : row->frames;
+        n += n && row->inside; /* what the line calls, too */
         /* The profile is ours: rows only borrow it. */
         for (size_t k = 0; k < n; k++)
-            profile_name((struct profile *)row->profile, ask->source.symbolizer, row->frames[k]);
+            profile_name((struct profile *)row->profile, ask->source.symbolizer, frames[k]);
     }
 }
 
 static int rows_take(struct ask *ask, const struct profile *now, const struct profile *before,
                      bool growth, struct rows *rows)
 {
-    int r = before ? rows_add(rows, before, &ask->filter, true) : 0;
+    int r = before ? headlines_agree((struct profile *)now, (struct profile *)before) : 0;
+    if (before && r == 0)
+        r = rows_add(rows, before, &ask->filter, true);
     if (r == 0)
         r = rows_add(rows, now, &ask->filter, false);
     if (r < 0)

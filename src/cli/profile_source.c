@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/process_word.h"
 #include "ledger/ledger.h"
+#include "profile/headline.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "site/symbols.h"
@@ -199,6 +200,13 @@ int profile_source_name(struct profile_source *source, struct profile *profile,
     struct progress progress = {.begin_ns = clock_monotonic_ns()};
     bool shown = !source->quiet && isatty(STDERR_FILENO);
     return profile_name_all(profile, source->symbolizer, which, shown ? tell : NULL, &progress);
+}
+
+int profile_source_headlines(struct profile_source *source, struct profile *profile)
+{
+    struct progress progress = {.begin_ns = clock_monotonic_ns()};
+    bool shown = !source->quiet && isatty(STDERR_FILENO);
+    return headlines_find_all(profile, source->symbolizer, shown ? tell : NULL, &progress);
 }
 
 const char *profile_who(const struct profile *profile, char text[static PROFILE_WHO_MAX])

@@ -35,6 +35,9 @@ int profile_source_take(struct profile_source *source, const char *word,
 int profile_source_name(struct profile_source *source, struct profile *profile,
                         enum profile_names_which which);
 
+/* Names that tell which lines are the program's own: headlines_find_all(). */
+int profile_source_headlines(struct profile_source *source, struct profile *profile);
+
 /* "server (PID 4242)", "4 processes of server", for people; from strangers, so print it by term_append(). */
 enum { PROFILE_WHO_MAX = 192 };
 const char *profile_who(const struct profile *profile, char text[static PROFILE_WHO_MAX]);

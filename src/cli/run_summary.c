@@ -200,6 +200,11 @@ static void site_line(struct picture *p, const struct held *h, uint64_t bytes, u
                   units_format_bytes(size, bytes, UNITS_DECIMAL), units_format_count(count, blocks),
                   blocks == 1 ? " " : "s");
     term_append(term, out, name ? name->text : "an unknown place", SITE_COLUMNS_MAX);
+    if (name && name->via) {
+        buffer_printf(out, "%s  via ", term_style(term, STYLE_DIM));
+        term_append(term, out, name->via, SITE_COLUMNS_MAX);
+        buffer_append_str(out, term_plain(term, STYLE_DIM));
+    }
     buffer_append_char(out, '\n');
 }
 
@@ -494,6 +499,8 @@ static void json_site(struct json *j, struct picture *p, size_t i)
     json_object_begin(j);
     json_field_string(j, "space", h->space ? ledger_space_name(h->space) : NULL);
     json_field_string(j, "frame", name ? name->frame : NULL);
+    json_field_string(j, "site", name ? name->text : NULL);
+    json_field_string(j, "via", name ? name->via : NULL);
     json_field_string(j, "function", name ? name->function : NULL);
     json_field_string(j, "file", name ? name->file : NULL);
     json_key(j, "line");

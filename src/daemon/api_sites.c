@@ -11,6 +11,7 @@
 #include "ledger/ledger.h"
 #include "profile/export.h"
 #include "profile/gather.h"
+#include "profile/headline.h"
 #include "profile/names.h"
 #include "profile/profile.h"
 #include "profile/tree.h"
@@ -113,8 +114,10 @@ static void name_shown(struct profile *profile, struct symbolizer *symbols, cons
     for (size_t i = 0; i < rows->n && i < wish->top; i++) {
         const struct row *row = &rows->list[i];
         size_t n = !row->frames ? 0 : wish->by == ROWS_BY_STACK ? row->n_frames : 1;
+        const uint32_t *frames = n && row->inside ? row->frames - 1 : row->frames;
+        n += n && row->inside; /* what the line calls, too */
         for (size_t k = 0; k < n; k++)
-            profile_name(profile, symbols, row->frames[k]);
+            profile_name(profile, symbols, frames[k]);
     }
 }
 
@@ -124,8 +127,8 @@ static int sites_rows(struct job *job, struct profile *profile, const struct wis
 {
     struct symbolizer *symbols = api_symbols(job, &job->part);
     struct rows_filter filter = {.by = wish->by, .space = wish->space};
-    int r = 0;
-    if (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE)
+    int r = wish->by < ROWS_BY_SPACE ? headlines_find_all(profile, symbols, api_goes_on, job) : 0;
+    if (r == 0 && (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE))
         r = profile_name_all(profile, symbols, PROFILE_NAMES_INNERMOST, api_goes_on, job);
     if (r < 0)
         return r;

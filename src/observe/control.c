@@ -176,6 +176,10 @@ static bool line_serve(struct control *c, struct client *client, const char *lin
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
         ok = observer_trace(o, pid, why) >= 0;
+    } else if ((strncmp(line, "pause ", 6) == 0 && pid_read(line + 6, &pid)) ||
+               (strncmp(line, "resume ", 7) == 0 && pid_read(line + 7, &pid))) {
+        ok = observer_pause(o, pid, line[0] == 'p') >= 0;
+        snprintf(why, sizeof(why), "no such process is traced");
     } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
         observer_drain(o);
         int r = observer_dump(o, pid, client->fd);

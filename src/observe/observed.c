@@ -403,9 +403,25 @@ void observed_exit(struct observed *o)
 
 /* ---- losses ---- */
 
+void observed_pause(struct observed *o, bool paused)
+{
+    o->paused = paused;
+}
+
+bool observed_paused(const struct observed *o)
+{
+    return o->paused;
+}
+
+void observed_skip(struct observed *o)
+{
+    o->skipped++;
+}
+
 bool observed_losses(struct observed *o, const struct wire_process *process)
 {
-    uint64_t lost = process->lost_events - o->lost_events;
+    uint64_t lost = process->lost_events - o->lost_events + o->skipped;
+    o->skipped = 0;
     bool blocks = process->lost_blocks != o->lost_blocks;
     if (lost) {
         struct trace_event e = {.time_ns = clock_monotonic_ns(),

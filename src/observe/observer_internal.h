@@ -63,6 +63,8 @@ void observer_drain(struct observer *o);
 
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
+/* Stop or go on recording a process. -ESRCH: none such has called a probed function. */
+int observer_pause(struct observer *o, pid_t pid, bool paused);
 
 void observer_list(struct observer *o, struct buffer *out);
 void observer_status(struct observer *o, struct buffer *out);

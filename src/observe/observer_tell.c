@@ -171,6 +171,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
+        json_field_bool(j, "paused", observed_paused(p));
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live_bytes", totals.live_bytes);

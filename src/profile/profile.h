@@ -67,9 +67,11 @@ struct profile_frame {
     uint64_t offset;
     uint64_t key; /* as of profile_keys() */
     uint32_t module;
-    uint32_t first_line; /* in profile.lines, the innermost first */
+    uint32_t first_line;     /* in profile.lines, the innermost first */
+    uint32_t function_bytes; /* of the outermost function's code; 0: not known */
     uint16_t n_lines;
     bool looked_up; /* whether or not there was a name */
+    bool forwards;  /* its function only forwards to the allocator: headline.h */
 };
 
 /* Memory of one kind in one place. */

@@ -7,6 +7,9 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "site/own.h"
+#include "site/short_name.h"
+#include "site/symbol_engine.h"
 #include "site/symbols.h"
 
 enum { PATH_BYTES_MAX = 4096, ANSWER_TIMEOUT_MS = 5000 };
@@ -44,6 +47,11 @@ void site_names_freep(struct site_names **names)
     free(*names);
 }
 
+struct symbolizer *site_names_symbolizer(const struct site_names *names)
+{
+    return names ? names->symbolizer : NULL;
+}
+
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code)
 {
     struct site_name none = {0};
@@ -64,7 +72,12 @@ struct site_name site_names_find_code(struct site_names *names, const struct sit
     size_t n;
     if (symbolizer_resolve(names->symbolizer, &query, &frames, &n) < 0 || n == 0)
         return none;
-    return (struct site_name){frames[0].function, frames[0].file, frames[0].line};
+    enum own_kind kinds[SYMBOL_FRAMES_MAX];
+    size_t count = n < SYMBOL_FRAMES_MAX ? n : SYMBOL_FRAMES_MAX;
+    for (size_t i = 0; i < count; i++)
+        kinds[i] = own_kind(&(struct own_line){code->path, frames[i].function, frames[i].file});
+    const struct symbol_frame *best = &frames[own_choose(kinds, count)];
+    return (struct site_name){best->function, best->file, best->line};
 }
 
 /* "LINE in FUNCTION" after the first colon that is followed by that: such a file would be odd. */
@@ -112,7 +125,8 @@ bool site_names_append(struct site_names *names, const struct site_code *code, s
         return false;
     if (file)
         buffer_printf(out, "%s:%u%s", file, name.line, name.function ? " " : "");
+    char text[SHORT_NAME_MAX];
     if (name.function)
-        buffer_append_str(out, name.function);
+        buffer_append_str(out, short_name(name.function, text));
     return true;
 }

@@ -11,7 +11,8 @@
 
 struct site_names;
 
-/* What is known about a frame; strings are good until the next call. */
+/* What is known about a frame, of the calls compiled into each other there by the one of the program's own code
+ * (headline.h); strings are good until the next call. */
 struct site_name {
     const char *function; /* NULL if not known */
     const char *file;     /* NULL if not known */
@@ -26,6 +27,9 @@ struct site_names *site_names_new(void);
 struct symbolizer;
 struct site_names *site_names_over(struct symbolizer *symbolizer);
 void site_names_freep(struct site_names **names);
+
+/* What it asks; NULL where there is none. */
+struct symbolizer *site_names_symbolizer(const struct site_names *names);
 
 /* The name of `frame` in a process that started at `started_real_ns` (0: not known). */
 struct site_name site_names_find(struct site_names *names, const char *frame,
@@ -54,6 +58,6 @@ struct site_code {
 };
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code);
 
-/* "train.c:42 load", as far as it is known; false and nothing where it is not. */
+/* "train.c:42 load", as far as it is known, with a shortened name; false and nothing where it is not. */
 struct buffer;
 bool site_names_append(struct site_names *names, const struct site_code *code, struct buffer *out);

@@ -126,6 +126,8 @@ struct query_column {
 enum query_column_flags {
     QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
+    QUERY_PER_NODE =
+        1u << 2, /* the largest value of one node; nodes are added up: see query_sum_nodes() */
 };
 
 /* What a table or column is made of. A world is assembled with exactly what a question needs
@@ -184,7 +186,7 @@ struct query_table {
 #define QUERY_COLUMN_NODES                                                     \
     {                                                                          \
         "nodes", "nodes of the cluster that have it", QUERY_NUMBER, QUERY_MAX, \
-            .get = query_get_one                                               \
+            .flags = QUERY_PER_NODE, .get = query_get_one                      \
     }
 void query_get_one(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret);

@@ -201,6 +201,43 @@ export interface Process {
   } | null
 }
 
+export interface Tracing {
+  pid: number
+  state: "on" | "paused"
+}
+
+export interface ScanSum {
+  blocks: number
+  bytes: number
+}
+
+export interface Scan {
+  schema: "memoir.scan/1"
+  time: Time
+  pid: number
+  program: string
+  /** all of its memory was read: what is called lost is lost */
+  proof: boolean
+  unread_bytes: number
+  stood_still_ms: number
+  lost: ScanSum
+  indirectly_lost: ScanSum
+  reachable: ScanSum
+  inherited_lost: ScanSum
+  /** sites that are not in the list */
+  sites_more: number
+  sites: ({
+    state: "lost" | "indirectly lost"
+    blocks: number
+    bytes: number
+    oldest_seconds: number
+    site: string | null
+    frame: string | null
+    function: string | null
+    file: string | null
+  })[]
+}
+
 export interface TrackingWish {
   on: boolean
 }
@@ -254,8 +291,10 @@ export interface Site {
   device?: number | null
   device_name?: string | null
   device_uid?: string | null
-  /** for people */
+  /** the line of the program's own code, for people */
   site: string
+  /** what that line calls to get its memory */
+  via?: string | null
   function?: string | null
   file?: string | null
   line?: number | null
@@ -366,6 +405,7 @@ export interface ExplainPart {
 
 export interface ExplainSite {
   site: string
+  via?: string | null
   /** resident, an estimate */
   bytes: number
   live_bytes: number
@@ -399,6 +439,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
+  /** its calls are not recorded at present; totals go on */
+  paused: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
@@ -1089,6 +1131,22 @@ export interface Routes {
       node?: string
     }
     answer: Tracking
+  }
+  /** Begin or stop to record what a process calls of CUDA */
+  'POST /api/v1/processes/{pid}/tracing': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Tracing
+  }
+  /** Look for heap blocks that a process can no longer reach */
+  'POST /api/v1/processes/{pid}/scan': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Scan
   }
   /** What was held, over time */
   'GET /api/v1/history': {
