@@ -28,10 +28,10 @@ enum {
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
     WIRE_USER_QUOTA = 1 << 19,   /* live blocks of all processes of one user but root, likewise */
     WIRE_USERS_MAX = 4096,       /* users with traced processes */
-    WIRE_RANGES_MAX = 128, /* of subordinate uids; those in further ones stand for themselves */
-    WIRE_KNOWN_MAX = 1 << 16,    /* stacks that the kernel recognises */
-    WIRE_KNOWN_WORDS = 12,       /* return addresses that must match */
-    WIRE_KNOWN_VARIANTS = 4,     /* stacks with the same key that differ in these words */
+    WIRE_RANGES_MAX = 128,    /* of subordinate uids; those in further ones stand for themselves */
+    WIRE_KNOWN_MAX = 1 << 16, /* stacks that the kernel recognises */
+    WIRE_KNOWN_WORDS = 12,    /* return addresses that must match */
+    WIRE_KNOWN_VARIANTS = 4,  /* stacks with the same key that differ in these words */
     WIRE_UNCHECKED_BYTES = 1 << 16, /* larger copies are always checked at their return */
     WIRE_UNCHECKED_MAX = 32,        /* copies of one thread in a row that are not checked */
     WIRE_PROVED_RANGES = 8,         /* ranges that a thread is known to copy without error */
