@@ -54,13 +54,14 @@ enum book_source {
     BOOK_SOURCE_SOCKET = 5,   /* reports over a socket, written by the daemon */
     BOOK_SOURCE_REGION = 6,   /* another program's own shared region, written by the daemon */
     BOOK_SOURCE_CUDA = 7,     /* set aside: a shim over CUDA inside the process */
-    BOOK_SOURCE_ATTACH = 8,   /* set aside: heap probes attached to one running process */
+    BOOK_SOURCE_ATTACH = 8, /* heap probes attached to a running process, written by the observer */
 };
 
-/* Does it count every block of the heap, whoever asked for it? */
+/* Does it count every block of the heap, whoever asked for it? One that was attached does for blocks that are younger. */
 static inline bool book_source_counts_heap(uint32_t source)
 {
-    return source == BOOK_SOURCE_MALLOC || source == BOOK_SOURCE_TRACK;
+    return source == BOOK_SOURCE_MALLOC || source == BOOK_SOURCE_TRACK ||
+           source == BOOK_SOURCE_ATTACH;
 }
 
 /* Where a book stands. It only moves forward. It tells about the book's own writer: a process may close
@@ -300,7 +301,14 @@ struct book_account {
     uint64_t peak_bytes;      /* highest live_folded; wrong by header.peak_error at most */
     char name[32];            /* of the space, for people: "dram", "L1", "CB" */
     uint64_t inherited_blocks;
-    uint8_t spare[40];
+    /* What its sites held at the peak, in pages of BOOK_COUNTERS_PEAK_SITES. */
+    uint64_t
+        at_peak_bytes; /* live when that was saved; near at_peak_of by header.peak_error, or 64 KiB */
+    uint64_t at_peak_of; /* peak_bytes then */
+    uint32_t
+        at_peak_seq; /* saved so often; 0: never; stored last. Odd: set 1 holds it, even: set 0 */
+    uint32_t at_peak_time; /* in the unit of a block's time */
+    uint8_t spare[16];
     struct book_counters common; /* the shard that everybody may use */
 };
 static_assert(sizeof(struct book_account) == BOOK_RECORD_BYTES, "account");
@@ -328,6 +336,7 @@ enum book_counter_what {
     BOOK_COUNTERS_ACCOUNTS = 1,
     BOOK_COUNTERS_SITES = 2,         /* a block counts in one site at most: they add up */
     BOOK_COUNTERS_SAMPLED_SITES = 3, /* estimates, in no sum with the others */
+    BOOK_COUNTERS_PEAK_SITES = 4,    /* struct book_site_peak: what was live at a peak */
 };
 
 struct book_counter_page {
@@ -345,6 +354,15 @@ struct book_site_counters {
     uint64_t alloc_blocks;
 };
 static_assert(sizeof(struct book_site_counters) == 32, "site counters");
+
+/* What a site held when its account was at its peak. Of the two sets one is whole and the other is being written:
+ * account.at_peak_seq tells which. */
+struct book_site_peak {
+    struct {
+        uint64_t bytes, blocks;
+    } set[2];
+};
+static_assert(sizeof(struct book_site_peak) == sizeof(struct book_site_counters), "site peak");
 
 /* ---- call sites ---- */
 

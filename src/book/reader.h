@@ -169,9 +169,17 @@ struct book_sites {
     /* n_sites, summed over shards. Those of sites with BOOK_SITE_SAMPLED are estimates of what other sites
      * count exactly: add up the ones or the others. */
     struct book_site_counters *counters;
+    /* n_sites: what each held when its account was at its peak. Of an account whose peak is not known by site it is
+     * BOOK_SITES_AT_PEAK_UNKNOWN. */
+    struct book_site_held *at_peak;
     struct book_tag *tags; /* [0] is empty; names terminated */
     size_t n_tags;
 };
+struct book_site_held {
+    uint64_t bytes, blocks;
+};
+#define BOOK_SITES_AT_PEAK_UNKNOWN UINT64_MAX
+
 int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret_sites);
 
 /* The exact counters alone, for who looks again and again: of the first `max` sites, number 0 included, into `counters`

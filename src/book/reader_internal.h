@@ -105,6 +105,9 @@ bool book_reader_behind(struct book_reader *reader);
 /* Find them, and leave devices and accounts as they are. */
 int book_reader_pages_refresh(struct book_reader *reader);
 
+/* In reader_peak.c: fill in sites->at_peak, of a copy whose sites and counters are there and checked. */
+int book_reader_at_peak(struct book_reader *reader, struct book_sites *sites);
+
 /* pread() all of it; -EIO when the file ends before. */
 int book_pread_all(int fd, void *out, size_t len, uint64_t offset);
 

@@ -338,7 +338,9 @@ int book_reader_sites(struct book_reader *reader, int fd, struct book_sites *ret
     scripts_check(&s);
     sites_check(&s);
     tags_check(&s);
-    r = links_follow(&s);
+    r = book_reader_at_peak(reader, &s);
+    if (r == 0)
+        r = links_follow(&s);
     if (r < 0)
         return r;
     *ret_sites = s;
@@ -361,7 +363,8 @@ int book_reader_sites_bytes(struct book_reader *reader, int fd, uint64_t *ret_by
     /* Where entries are of the size that we know, their pages are all there; longer ones take more. */
     if (bytes > (uint64_t)st.st_blocks * 512 + BOOK_READER_HOLES_MAX)
         return -ENODATA;
-    *ret_bytes = bytes + n.sites * sizeof(struct book_site_counters);
+    *ret_bytes =
+        bytes + n.sites * (sizeof(struct book_site_counters) + sizeof(struct book_site_held));
     return 0;
 }
 
@@ -372,6 +375,7 @@ void book_sites_release(struct book_sites *sites)
     free(sites->frames);
     free(sites->sites);
     free(sites->counters);
+    free(sites->at_peak);
     free(sites->tags);
     *sites = (struct book_sites){0};
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "book/peak.h"
+
 /* ---- where a thread counts ---- */
 
 /* A fresh counter page for this thread. Hold w->lock. */
@@ -35,8 +37,8 @@ static void *page_add(struct book_writer *w, uint32_t shard, uint32_t what, uint
     return page;
 }
 
-static void *page_get(struct book_writer *w, struct book_thread *t, uint32_t what, uint32_t first,
-                      void **slot)
+void *book_counter_page_get(struct book_writer *w, struct book_thread *t, uint32_t what,
+                            uint32_t first, void **slot)
 {
     if (!book_lock_take(w, t, &w->lock))
         return NULL;
@@ -50,8 +52,8 @@ void book_counters_prepare(struct book_writer *w, struct book_thread *t)
 {
     if (!t->exclusive || w->single)
         return;
-    page_get(w, t, BOOK_COUNTERS_ACCOUNTS, 0, (void **)&t->account_pages[0]);
-    page_get(w, t, BOOK_COUNTERS_SITES, 0, (void **)&t->site_pages[0]);
+    book_counter_page_get(w, t, BOOK_COUNTERS_ACCOUNTS, 0, (void **)&t->account_pages[0]);
+    book_counter_page_get(w, t, BOOK_COUNTERS_SITES, 0, (void **)&t->site_pages[0]);
 }
 
 /* The thread's counters of an account. ret_shared: others add there too. */
@@ -65,8 +67,8 @@ static struct book_counters *account_counters(struct book_writer *w, struct book
         return &page[account % BOOK_ACCOUNTS_PER_PAGE];
     /* Until the book is published one caller at a time counts, and the record will do. */
     if (!w->single && w->published && t->exclusive)
-        page = page_get(w, t, BOOK_COUNTERS_ACCOUNTS, number * BOOK_ACCOUNTS_PER_PAGE,
-                        (void **)&t->account_pages[number]);
+        page = book_counter_page_get(w, t, BOOK_COUNTERS_ACCOUNTS, number * BOOK_ACCOUNTS_PER_PAGE,
+                                     (void **)&t->account_pages[number]);
     if (page)
         return &page[account % BOOK_ACCOUNTS_PER_PAGE];
     *ret_shared = !w->single && w->published;
@@ -83,8 +85,8 @@ static struct book_site_counters *site_counters(struct book_writer *w, struct bo
     struct book_thread *owner = own ? t : &w->common;
     struct book_site_counters *page = load_acquire(&owner->site_pages[number]);
     if (!page)
-        page = page_get(w, t, BOOK_COUNTERS_SITES, number * BOOK_SITES_PER_PAGE,
-                        (void **)&owner->site_pages[number]);
+        page = book_counter_page_get(w, t, BOOK_COUNTERS_SITES, number * BOOK_SITES_PER_PAGE,
+                                     (void **)&owner->site_pages[number]);
     if (!page) {
         book_lose(w, BOOK_LOSS_COUNTERS_FULL);
         return NULL;
@@ -103,12 +105,14 @@ static void add(uint64_t *counter, uint64_t amount, bool shared)
 
 /* ---- the peak ---- */
 
-static uint64_t fold(struct book_writer *w, uint32_t account, int64_t delta)
+static uint64_t fold(struct book_writer *w, struct book_thread *t, uint32_t account, int64_t delta)
 {
     struct book_account *record = book_account_at(w, account);
     int64_t live = fetch_add_relaxed(&record->live_folded, delta) + delta;
     if (live > 0)
         max_relaxed(&record->peak_bytes, (uint64_t)live);
+    if (__builtin_expect(book_peak_is_due(w, record, live), 0))
+        book_peak_save(w, t, account);
     return load_relaxed(&record->peak_bytes);
 }
 
@@ -118,7 +122,7 @@ void book_fold(struct book_writer *w, struct book_thread *t, uint32_t account)
 {
     struct book_counters *page = t->account_pages[account / BOOK_ACCOUNTS_PER_PAGE];
     struct book_counters *counters = &page[account % BOOK_ACCOUNTS_PER_PAGE];
-    uint64_t part = fold(w, account, counters->fold_delta) / BOOK_FOLD_PART;
+    uint64_t part = fold(w, t, account, counters->fold_delta) / BOOK_FOLD_PART;
     store_relaxed(&counters->fold_delta, 0);
     if (part > counters->fold_more) {
         counters->fold_more = part;
@@ -149,7 +153,7 @@ void book_count_alloc_any(struct book_writer *w, struct book_thread *t, uint64_t
         add(&of_site->alloc_bytes, bytes, shared);
         add(&of_site->alloc_blocks, 1, shared);
     }
-    fold(w, account, (int64_t)bytes);
+    fold(w, t, account, (int64_t)bytes);
 }
 
 void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t size_tag,
@@ -158,6 +162,8 @@ void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t 
     uint32_t account = book_place_account(place), site = book_place_site(place);
     uint64_t bytes = size_tag & BOOK_BLOCK_SIZE_MAX;
     bool shared, due;
+    if (bytes >= BOOK_PEAK_LARGE_BYTES)
+        book_peak_before_free(w, t, account, bytes);
     if (book_count_free(t, size_tag, place, &due)) {
         if (due)
             book_fold(w, t, account);
@@ -171,7 +177,7 @@ void book_count_free_any(struct book_writer *w, struct book_thread *t, uint64_t 
         add(&of_site->freed_bytes, bytes, shared);
         add(&of_site->freed_blocks, 1, shared);
     }
-    fold(w, account, -(int64_t)bytes);
+    fold(w, t, account, -(int64_t)bytes);
 }
 
 bool book_count_sampled(struct book_writer *w, struct book_thread *t, uint32_t site,
@@ -180,8 +186,9 @@ bool book_count_sampled(struct book_writer *w, struct book_thread *t, uint32_t s
     uint32_t number = site / BOOK_SITES_PER_PAGE;
     struct book_site_counters *page = load_acquire(&w->sampled_pages[number]);
     if (!page)
-        page = page_get(w, t, BOOK_COUNTERS_SAMPLED_SITES, number * BOOK_SITES_PER_PAGE,
-                        (void **)&w->sampled_pages[number]);
+        page =
+            book_counter_page_get(w, t, BOOK_COUNTERS_SAMPLED_SITES, number * BOOK_SITES_PER_PAGE,
+                                  (void **)&w->sampled_pages[number]);
     if (!page) {
         book_lose(w, BOOK_LOSS_COUNTERS_FULL);
         return false;
@@ -276,7 +283,7 @@ void book_count_many(struct book_writer *w, struct book_thread *t, uint64_t plac
         add(&of_site->freed_bytes, counted->freed_bytes, shared);
         add(&of_site->freed_blocks, counted->freed_blocks, shared);
     }
-    fold(w, account, (int64_t)(counted->alloc_bytes - counted->freed_bytes));
+    fold(w, t, account, (int64_t)(counted->alloc_bytes - counted->freed_bytes));
 }
 
 void book_transfer(struct book_writer *w, struct book_thread *t, uint32_t account, uint64_t id,

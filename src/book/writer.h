@@ -32,8 +32,9 @@ enum {
     BOOK_FOLD_PART = 256,    /* and at this part of the peak where that is more */
     BOOK_SHARDS_MAX = 64,    /* threads with counter pages of their own; others share */
     BOOK_SECTION_KINDS = 15,
-    BOOK_TIME_SHIFT = 24,    /* of a block's time: 17 ms, and 2.3 years until it stops */
-    BOOK_LOCKS_HELD_MAX = 3, /* the user's, a shard of the block table, the writer's own */
+    BOOK_TIME_SHIFT = 24, /* of a block's time: 17 ms, and 2.3 years until it stops */
+    BOOK_LOCKS_HELD_MAX =
+        4, /* the user's, a shard of the block table, the peak's, the writer's own */
     BOOK_ACCOUNT_GROUPS = BOOK_RECORDS_MAX / BOOK_ACCOUNTS_PER_PAGE,
     BOOK_LASTING_MAX = 64, /* modules that are found without the loader */
 };
@@ -97,6 +98,8 @@ struct book_writer {
     char directory[256];
     struct book_thread common; /* only its site pages: for threads without pages of their own */
     struct book_site_counters *sampled_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE]; /* of all */
+    uint32_t peak_lock; /* the next: see peak.h */
+    struct book_site_peak *peak_pages[BOOK_SITES_MAX / BOOK_SITES_PER_PAGE];
     uint32_t n_lasting; /* under the lock: */
     struct book_lasting lasting[BOOK_LASTING_MAX];
     uint64_t stack[BOOK_STACK_FRAMES_MAX];         /* the one that is being entered */

@@ -29,7 +29,7 @@ struct flame_values {
     const char *dir, *space, *function;
     uint64_t depth, width;
     int export;
-    bool live, allocated, blocks, inverted, text, browse, no_names;
+    bool live, allocated, blocks, inverted, text, browse, no_names, at_peak;
     struct view_options view;
 };
 
@@ -42,6 +42,8 @@ static const struct option_spec options[] = {
     {"live", 0, OPTION_FLAG, AT(live), .help = "width is bytes held (the default)"},
     {"allocated", 0, OPTION_FLAG, AT(allocated), .help = "width is bytes asked for in all"},
     {"blocks", 0, OPTION_FLAG, AT(blocks), .help = "width is blocks held"},
+    {"at-peak", 0, OPTION_FLAG, AT(at_peak),
+     .help = "what was held when the process held the most, instead of now"},
     {"function", 'f', OPTION_STRING, AT(function), "REGEX",
      "only stacks with a function like that (an extended regular expression), from there on"},
     {"inverted", 'i', OPTION_FLAG, AT(inverted),
@@ -200,7 +202,8 @@ static void summary(const struct ask *ask, const struct profile *p, const struct
     buffer_printf(
         out, ": %s %s%s",
         flame_value(rows_value(&tree->nodes[0].total, ask->measure), ask->measure, false, text),
-        whats[ask->measure], term_plain(term, STYLE_TITLE));
+        p->at_peak && ask->measure != ROWS_ALLOCATED ? "at the peak" : whats[ask->measure],
+        term_plain(term, STYLE_TITLE));
     if (left_out)
         buffer_printf(out, "; %s elsewhere", flame_value(left_out, ask->measure, false, text));
     buffer_append_char(out, '\n');
@@ -271,6 +274,7 @@ static int run(const void *values, const struct operands *operands)
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     profile_source_init(&ask.source, v->dir, !v->no_names);
+    ask.source.at_peak = v->at_peak;
     r = profile_source_take(&ask.source, operands->words[0], &p);
     if (r == COMMAND_OK)
         r = profile_source_name(&ask.source, p, PROFILE_NAMES_ALL);

@@ -17,6 +17,7 @@
 #include "cli/space_word.h"
 #include "cli/view.h"
 #include "cli/view_process.h"
+#include "profile/headline.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "profile/words.h"
@@ -36,7 +37,7 @@ struct sites_values {
     struct view_options view; /* of these only where, show, sort and columns of --by */
     const char *by_word;
     int by;
-    bool live, allocated, blocks, stacks, diff, no_names;
+    bool live, allocated, blocks, stacks, diff, no_names, at_peak;
     bool json, csv, no_header;
     int color;
 };
@@ -68,6 +69,8 @@ static const struct option_spec options[] = {
     {"min", 'm', OPTION_STRING, AT(min), "SIZE",
      "only rows with this much and more of what they are sorted by: 64K, 25.5MB; with --diff, "
      "that changed so much"},
+    {"at-peak", 0, OPTION_FLAG, AT(at_peak),
+     .help = "what each held when the process held the most, instead of what it holds now"},
     {"stacks", 's', OPTION_FLAG, AT(stacks), .help = "show the whole stack of each row"},
     {"save", 0, OPTION_STRING, AT(save), "FILE",
      "write all sites with their names to FILE, to look at them or compare them later"},
@@ -97,6 +100,7 @@ static const struct command_example examples[] = {
     {"memoir sites 4242", "the lines of a process that hold the most memory"},
     {"memoir sites server --by function --top 10", "all processes of a program, by function"},
     {"memoir sites 4242 --stacks --top 3", "how the largest came about"},
+    {"memoir sites 4242 --at-peak", "which lines held the most when the process was largest"},
     {"memoir sites 4242 --for 10s", "which lines allocate now, and how fast what they hold grows"},
     {"memoir sites 4242 --save before.sites", "keep this moment"},
     {"memoir sites --diff before.sites 4242", "what has grown since"},
@@ -118,13 +122,19 @@ static const struct command_section sections[] = {
      "figures of each line divided among the stacks that were seen to lead to it: such rows are marked "
      "with ~ on screen and \"estimate\" in JSON and CSV, and their sum is exact. So are lines of Python scripts, "
      "which only sampling finds. With MEMOIR_STACKS=all stacks are exact too."},
+    {"AT THE PEAK",
+     "A process writes down what each line holds when its heap has fallen below its peak. The sum over "
+     "all lines differs from the recorded peak by at most the error that memoir run prints with it, and "
+     "each line is as it was at one moment of that time. With --at-peak, live stands for that "
+     "in all forms of output; \"at_peak\" in JSON says so. Accounts have peaks of their own: the heap's and a "
+     "device's need not be at the same time."},
     {"WHAT IS THE SAME AT TWO MOMENTS",
      "A site is its place in the files of the program and of its libraries, which is the same in every "
      "run, wherever they are loaded. Where the two moments are of different builds, sites are the same if "
      "function, file and line are."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.sites/1\"), \"time\", \"pid\", \"program\", "
-     "\"processes\", \"taken\", \"by\", \"matched\" (rows before --top), \"live_bytes\", \"live_blocks\", "
+     "\"processes\", \"taken\", \"by\", \"at_peak\", \"matched\" (rows before --top), \"live_bytes\", \"live_blocks\", "
      "\"allocated_bytes\" and \"allocated_blocks\" (of all sites), \"estimated_live_bytes\" (the part of "
      "it that is in rows that are estimates), \"accounted_live_bytes\" (what the "
      "process holds, with and without a site; null in --diff), \"seconds\" (between two moments, else "
@@ -169,6 +179,8 @@ static int check(const struct sites_values *v, const struct operands *operands)
         return command_misuse(&cmd_sites,
                               "--where, --show, --sort and columns in --by go with neither "
                               "--diff, --every, --for, --save nor --stacks");
+    if (v->at_peak && (v->diff || v->every_ns || v->for_ns))
+        return command_misuse(&cmd_sites, "--at-peak goes with neither --diff, --every nor --for");
     if (v->live + v->allocated + v->blocks > 1)
         return command_misuse(&cmd_sites, "--live, --allocated and --blocks exclude each other");
     if (v->diff && (v->every_ns || v->for_ns || v->save))
@@ -215,8 +227,9 @@ static int ask_parse(struct ask *ask, const struct sites_values *v)
 /* Names that grouping needs; those that only the rows shown need come later. */
 static int name_for_groups(struct ask *ask, struct profile *p)
 {
-    if (ask->filter.by != ROWS_BY_FUNCTION && ask->filter.by != ROWS_BY_FILE)
-        return 0;
+    int r = ask->filter.by < ROWS_BY_SPACE ? profile_source_headlines(&ask->source, p) : 0;
+    if (r < 0 || (ask->filter.by != ROWS_BY_FUNCTION && ask->filter.by != ROWS_BY_FILE))
+        return r;
     return profile_source_name(&ask->source, p, PROFILE_NAMES_INNERMOST);
 }
 
@@ -225,16 +238,20 @@ static void name_shown(struct ask *ask, struct rows *rows)
     for (size_t i = 0; i < rows->n && i < ask->top; i++) {
         const struct row *row = &rows->list[i];
         size_t n = !row->frames ? 0 : ask->filter.by == ROWS_BY_STACK ? row->n_frames : 1;
+        const uint32_t *frames = n && row->inside ? row->frames - 1 : row->frames;
+        n += n && row->inside; /* what the line calls, too */
         /* The profile is ours: rows only borrow it. */
         for (size_t k = 0; k < n; k++)
-            profile_name((struct profile *)row->profile, ask->source.symbolizer, row->frames[k]);
+            profile_name((struct profile *)row->profile, ask->source.symbolizer, frames[k]);
     }
 }
 
 static int rows_take(struct ask *ask, const struct profile *now, const struct profile *before,
                      bool growth, struct rows *rows)
 {
-    int r = before ? rows_add(rows, before, &ask->filter, true) : 0;
+    int r = before ? headlines_agree((struct profile *)now, (struct profile *)before) : 0;
+    if (before && r == 0)
+        r = rows_add(rows, before, &ask->filter, true);
     if (r == 0)
         r = rows_add(rows, now, &ask->filter, false);
     if (r < 0)
@@ -330,8 +347,9 @@ static void remarks(const struct ask *ask, const struct picture *pic, struct buf
     /* While a process runs the two are not of the very same moment: a percent is no news. */
     if (!pic->style.diff && !ask->filter.space && all > rows->now.live_bytes &&
         all - rows->now.live_bytes > all / 100 && !ask->min)
-        buffer_printf(out, "%s more are held by blocks without a site.\n",
-                      units_format_bytes(text, all - rows->now.live_bytes, UNITS_DECIMAL));
+        buffer_printf(out, "%s more %s held by blocks without a site.\n",
+                      units_format_bytes(text, all - rows->now.live_bytes, UNITS_DECIMAL),
+                      pic->now->at_peak ? "were" : "are");
     if (ask->source.losses.books_unread)
         buffer_printf(out, "%zu book%s could not be read; memoir doctor tells why.\n",
                       ask->source.losses.books_unread,
@@ -346,8 +364,9 @@ static void summary(const struct ask *ask, const struct picture *pic, const stru
     const struct profile_figures *f = &pic->rows->now;
     buffer_printf(out, "\n%s", term_style(term, STYLE_TITLE));
     term_append(term, out, profile_who(pic->now, who), 0);
-    buffer_printf(out, ": %s live in %s block%s, %s allocated in all%s",
+    buffer_printf(out, ": %s %s in %s block%s, %s allocated in all%s",
                   units_format_bytes(bytes, f->live_bytes, UNITS_DECIMAL),
+                  pic->now->at_peak ? "at the peak" : "live",
                   units_format_count(blocks, f->live_blocks), f->live_blocks == 1 ? "" : "s",
                   units_format_bytes(all, f->alloc_bytes, UNITS_DECIMAL),
                   term_plain(term, STYLE_TITLE));
@@ -569,6 +588,7 @@ static int run(const void *values, const struct operands *operands)
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     profile_source_init(&ask.source, v->dir, !v->no_names);
+    ask.source.at_peak = v->at_peak;
     r = v->diff                    ? compare(&ask, operands->words, &term)
         : v->every_ns || v->for_ns ? watch(&ask, operands->words[0])
                                    : once(&ask, operands->words[0], &term);

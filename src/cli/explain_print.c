@@ -35,11 +35,17 @@ static void figures(const struct term *term, struct buffer *out, uint64_t bytes,
                   bar_percent(share, bytes, all), term_plain(term, style));
 }
 
-static void name_line(const struct term *term, struct buffer *out, const char *name)
+static void name_line(const struct term *term, struct buffer *out, const char *name,
+                      const char *via)
 {
     unsigned room = term->width > NAME_INDENT + 8 ? term->width - NAME_INDENT - 4 : 0;
     buffer_append_str(out, "    ");
     term_append(term, out, name, room);
+    if (via) {
+        buffer_printf(out, "%s  via ", term_style(term, STYLE_DIM));
+        term_append(term, out, via, room ? room / 2 : 0);
+        buffer_append_str(out, term_plain(term, STYLE_DIM));
+    }
     buffer_append_char(out, '\n');
 }
 
@@ -62,14 +68,13 @@ static void site_lines(const struct explain *e, const struct explain_sites *site
             uint64_t rest = sites->others_bytes;
             for (size_t k = i; k < sites->n; k++)
                 rest += sites->all[k].bytes;
-            hidden_line(term, out, "further sites", sites->others + sites->n - i, rest,
-                        e->rss_bytes);
+            hidden_line(term, out, "more", sites->others + sites->n - i, rest, e->rss_bytes);
             return;
         }
         figures(term, out, sites->all[i].bytes, e->rss_bytes, true, STYLE_PLAIN);
-        name_line(term, out, sites->all[i].text);
+        name_line(term, out, sites->all[i].text, sites->all[i].via);
     }
-    hidden_line(term, out, "further sites", sites->others, sites->others_bytes, e->rss_bytes);
+    hidden_line(term, out, "more", sites->others, sites->others_bytes, e->rss_bytes);
 }
 
 static void part_lines(const struct explain *e, enum explain_kind kind, size_t top,
@@ -81,7 +86,7 @@ static void part_lines(const struct explain *e, enum explain_kind kind, size_t t
     for (size_t i = first; i < first + n; i++) {
         const struct explain_part *part = &e->parts[i];
         figures(term, out, part->bytes, e->rss_bytes, part->marks & EXPLAIN_ESTIMATE, STYLE_PLAIN);
-        name_line(term, out, part->name);
+        name_line(term, out, part->name, NULL);
     }
     hidden_line(term, out, "more", hidden, hidden_bytes, e->rss_bytes);
 }

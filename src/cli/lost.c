@@ -45,6 +45,7 @@ enum {
     COL_FUNCTION,
     COL_FILE,
     COL_LINE,
+    COL_VIA,
 };
 
 const struct column lost_columns[] = {
@@ -62,6 +63,8 @@ const struct column lost_columns[] = {
     [COL_FUNCTION] = {"function", NULL, "name of the function", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [COL_FILE] = {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [COL_LINE] = {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
+    [COL_VIA] = {"via", NULL, "what the line calls to get its memory", COLUMN_TEXT,
+                 COLUMN_EXPORT_ONLY},
     {0},
 };
 

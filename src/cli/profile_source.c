@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/process_word.h"
 #include "ledger/ledger.h"
+#include "profile/headline.h"
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "site/symbols.h"
@@ -76,7 +77,11 @@ static int no_sites(const struct profile_source *source, const struct ledger_pro
     bool tracked = false;
     for (size_t i = 0; i < p->n_books; i++)
         tracked |= book_source_counts_heap(p->books[i]->identity->source);
-    if (source->losses.books_unread)
+    if (source->losses.peaks_unknown)
+        command_fail("what %s (PID %d) held at its peak is not known by call site: other threads "
+                     "freed too much while that was written down",
+                     p->name, (int)p->book_pid);
+    else if (source->losses.books_unread)
         command_fail("the book of %s (PID %d) cannot be read; memoir doctor tells why", p->name,
                      (int)p->book_pid);
     else if (tracked || p->n_accounts == 0)
@@ -146,8 +151,8 @@ int profile_source_take(struct profile_source *source, const char *word,
                         struct profile **ret_profile)
 {
     source->losses = (struct gather_losses){0};
-    int file = is_file(word) ? snapshot_load(word, ret_profile) : -ENOENT;
-    if (file == 0 || strchr(word, '/'))
+    int file = is_file(word) && !source->at_peak ? snapshot_load(word, ret_profile) : -ENOENT;
+    if (file == 0 || (strchr(word, '/') && !source->at_peak))
         return loaded(word, file);
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
@@ -155,6 +160,7 @@ int profile_source_take(struct profile_source *source, const char *word,
     struct profile *profile = profile_new();
     if (!profile)
         return -ENOMEM;
+    profile->at_peak = source->at_peak;
     int r = ledger_scan(source->dir, &ledger);
     /* The file may be the program itself: who started train.py may well ask from its folder. */
     if (r == 0 && file != -ENOENT && !runs(ledger, word))
@@ -194,6 +200,13 @@ int profile_source_name(struct profile_source *source, struct profile *profile,
     struct progress progress = {.begin_ns = clock_monotonic_ns()};
     bool shown = !source->quiet && isatty(STDERR_FILENO);
     return profile_name_all(profile, source->symbolizer, which, shown ? tell : NULL, &progress);
+}
+
+int profile_source_headlines(struct profile_source *source, struct profile *profile)
+{
+    struct progress progress = {.begin_ns = clock_monotonic_ns()};
+    bool shown = !source->quiet && isatty(STDERR_FILENO);
+    return headlines_find_all(profile, source->symbolizer, shown ? tell : NULL, &progress);
 }
 
 const char *profile_who(const struct profile *profile, char text[static PROFILE_WHO_MAX])

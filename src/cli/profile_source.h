@@ -17,6 +17,7 @@ struct profile_source {
     const char *dir;               /* --dir, or NULL */
     struct symbolizer *symbolizer; /* NULL: frames stay modules and offsets */
     bool quiet;                    /* no progress on stderr */
+    bool at_peak;                  /* live figures are those at the peak: not of files */
     struct gather_losses losses;   /* of the last profile taken */
 };
 
@@ -33,6 +34,9 @@ int profile_source_take(struct profile_source *source, const char *word,
 /* Look up names, with progress on a terminal where that takes long. 0 or -errno. */
 int profile_source_name(struct profile_source *source, struct profile *profile,
                         enum profile_names_which which);
+
+/* Names that tell which lines are the program's own: headlines_find_all(). */
+int profile_source_headlines(struct profile_source *source, struct profile *profile);
 
 /* "server (PID 4242)", "4 processes of server", for people; from strangers, so print it by term_append(). */
 enum { PROFILE_WHO_MAX = 192 };

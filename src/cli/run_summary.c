@@ -28,6 +28,7 @@ enum {
     SITES_TOLD = 10000, /* and in JSON, */
     SITES_NAMED = 100,  /* of which so many with function and line: debug information takes time */
     SITE_COLUMNS_MAX = 100,
+    PEAK_TOLD_SHARE = 16,   /* what was held at the peak is told if so much of it was freed since */
     PEAK_ERROR_SHARE = 100, /* an error of a peak that is more than this part of it is told */
 };
 
@@ -39,6 +40,7 @@ enum {
 struct held {
     uint32_t site, space;
     uint64_t bytes, blocks;
+    struct book_site_held at_peak;
     struct book_site_counters counters;
 };
 
@@ -136,6 +138,7 @@ static int sites_take(struct picture *p)
             .space = space_of(p->book->reader, &copy->sites[i]),
             .bytes = c->alloc_bytes - c->freed_bytes,
             .blocks = c->alloc_blocks - c->freed_blocks,
+            .at_peak = copy->at_peak[i],
             .counters = *c,
         };
     }
@@ -188,23 +191,83 @@ static void how_it_ended(const struct run_summary *s, struct buffer *out)
         buffer_printf(out, "ended with status %d", WEXITSTATUS(status));
 }
 
+static void site_line(struct picture *p, const struct held *h, uint64_t bytes, uint64_t blocks,
+                      const struct term *term, struct buffer *out)
+{
+    char size[UNITS_TEXT_MAX], count[UNITS_TEXT_MAX];
+    const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
+    buffer_printf(out, "memoir:   %9s in %7s block%s  ",
+                  units_format_bytes(size, bytes, UNITS_DECIMAL), units_format_count(count, blocks),
+                  blocks == 1 ? " " : "s");
+    term_append(term, out, name ? name->text : "an unknown place", SITE_COLUMNS_MAX);
+    if (name && name->via) {
+        buffer_printf(out, "%s  via ", term_style(term, STYLE_DIM));
+        term_append(term, out, name->via, SITE_COLUMNS_MAX);
+        buffer_append_str(out, term_plain(term, STYLE_DIM));
+    }
+    buffer_append_char(out, '\n');
+}
+
 static void site_lines(struct picture *p, uint32_t space, const struct term *term,
                        struct buffer *out)
 {
-    char bytes[UNITS_TEXT_MAX], blocks[UNITS_TEXT_MAX];
     for (size_t i = 0, n = 0; i < p->n_sites && n < SITES_SHOWN; i++) {
         const struct held *h = &p->sites[i];
         if (h->space != space || h->blocks == 0)
             continue;
         n++;
-        const struct book_site_name *name = book_names_site(&p->names, h->site, p->symbols);
-        buffer_printf(out, "memoir:   %9s in %7s block%s  ",
-                      units_format_bytes(bytes, h->bytes, UNITS_DECIMAL),
-                      units_format_count(blocks, h->blocks), h->blocks == 1 ? " " : "s");
-        term_append(term, out, name ? name->text : "an unknown place", SITE_COLUMNS_MAX);
-        buffer_append_char(out, '\n');
+        site_line(p, h, h->bytes, h->blocks, term, out);
     }
 }
+
+/* ---- at the peak ---- */
+
+static bool has_peak(const struct held *h, uint32_t space)
+{
+    return h->space == space && h->at_peak.bytes != BOOK_SITES_AT_PEAK_UNKNOWN &&
+           h->at_peak.blocks > 0;
+}
+
+static int by_peak(const void *left, const void *right)
+{
+    const struct held *a = *(const struct held *const *)left;
+    const struct held *b = *(const struct held *const *)right;
+    if (a->at_peak.bytes != b->at_peak.bytes)
+        return a->at_peak.bytes < b->at_peak.bytes ? 1 : -1;
+    return a->site < b->site ? -1 : a->site > b->site;
+}
+
+/* The sites of a space that held something at its peak, those that held most first. NULL: none, or not known. */
+static const struct held **peak_sites(const struct picture *p, uint32_t space, size_t *ret_n)
+{
+    const struct held **list = calloc(p->n_sites + 1, sizeof(*list));
+    size_t n = 0;
+    for (size_t i = 0; list && i < p->n_sites; i++)
+        if (has_peak(&p->sites[i], space))
+            list[n++] = &p->sites[i];
+    if (n)
+        qsort(list, n, sizeof(*list), by_peak);
+    *ret_n = n;
+    return list;
+}
+
+/* Where nearly all of it is held at the end, too, that was told. */
+static void peak_lines(struct picture *p, const struct ledger_account *account,
+                       const struct term *term, struct buffer *out)
+{
+    const struct book_totals *t = &account->totals;
+    size_t n = 0;
+    if (t->live_bytes >= t->peak_bytes - t->peak_bytes / PEAK_TOLD_SHARE)
+        return;
+    MEMOIR_CLEANUP(freep)
+    const struct held **list = peak_sites(p, account->space, &n);
+    if (n)
+        buffer_append_str(out, "memoir: held at the peak:\n");
+    for (size_t i = 0; i < n && i < SITES_SHOWN; i++)
+        site_line(p, list[i], list[i]->at_peak.bytes, list[i]->at_peak.blocks, term, out);
+}
+
+/* ---- accounts ---- */
 
 static void account_lines(struct picture *p, const char *what, const struct ledger_account *account,
                           const struct term *term, struct buffer *out)
@@ -221,12 +284,14 @@ static void account_lines(struct picture *p, const char *what, const struct ledg
                   units_format_bytes(total, t->alloc_bytes, UNITS_DECIMAL));
     if (t->live_blocks == 0) {
         buffer_append_str(out, "all were freed\n");
+        peak_lines(p, account, term, out);
         return;
     }
     buffer_printf(out, "%s in %s block%s held at the end\n",
                   units_format_bytes(live, t->live_bytes, UNITS_DECIMAL),
                   units_format_count(blocks, t->live_blocks), t->live_blocks == 1 ? "" : "s");
     site_lines(p, account->space, term, out);
+    peak_lines(p, account, term, out);
 }
 
 /* What was resident near the peak, and what grows outside malloc. */
@@ -284,6 +349,20 @@ static void fact_set(struct run_facts *facts, enum run_fact fact, uint64_t value
 }
 
 /* The site that held most at the end or, where nothing was held, that asked for most. */
+static void peak_blame(struct picture *p, struct run_facts *facts)
+{
+    char bytes[UNITS_TEXT_MAX];
+    size_t n = 0;
+    MEMOIR_CLEANUP(freep)
+    const struct held **list = peak_sites(p, MEMOIR_SPACE_HEAP, &n);
+    if (!n)
+        return;
+    const struct book_site_name *name = book_names_site(&p->names, list[0]->site, p->symbols);
+    snprintf(facts->sites[RUN_PEAK], sizeof(facts->sites[0]), "%s held most at the peak, %s",
+             name ? name->text : "an unknown place",
+             units_format_bytes(bytes, list[0]->at_peak.bytes, UNITS_DECIMAL));
+}
+
 static void sites_blame(struct picture *p, struct run_facts *facts)
 {
     static const enum run_fact of_heap[] = {RUN_PEAK, RUN_LIVE, RUN_BLOCKS, RUN_ALLOCATED,
@@ -379,6 +458,7 @@ void run_summary_facts(const struct run_summary *s, struct run_facts *facts)
         fact_set(facts, RUN_ALLOCATED, t->alloc_bytes);
         fact_set(facts, RUN_ALLOCATIONS, t->alloc_blocks);
         sites_blame(&p, facts);
+        peak_blame(&p, facts);
     }
     fact_set(facts, RUN_RSS, (uint64_t)s->end->usage.ru_maxrss * 1024);
     fact_set(facts, RUN_DURATION, s->end->duration_ns);
@@ -419,6 +499,8 @@ static void json_site(struct json *j, struct picture *p, size_t i)
     json_object_begin(j);
     json_field_string(j, "space", h->space ? ledger_space_name(h->space) : NULL);
     json_field_string(j, "frame", name ? name->frame : NULL);
+    json_field_string(j, "site", name ? name->text : NULL);
+    json_field_string(j, "via", name ? name->via : NULL);
     json_field_string(j, "function", name ? name->function : NULL);
     json_field_string(j, "file", name ? name->file : NULL);
     json_key(j, "line");
@@ -428,6 +510,11 @@ static void json_site(struct json *j, struct picture *p, size_t i)
         json_null(j);
     json_field_u64(j, "live_bytes", h->bytes);
     json_field_u64(j, "live_blocks", h->blocks);
+    bool peak = h->at_peak.bytes != BOOK_SITES_AT_PEAK_UNKNOWN;
+    json_key(j, "at_peak_bytes");
+    peak ? json_u64(j, h->at_peak.bytes) : json_null(j);
+    json_key(j, "at_peak_blocks");
+    peak ? json_u64(j, h->at_peak.blocks) : json_null(j);
     json_field_u64(j, "alloc_bytes", h->counters.alloc_bytes);
     json_field_u64(j, "alloc_blocks", h->counters.alloc_blocks);
     json_object_end(j);

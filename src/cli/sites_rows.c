@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/bar.h"
+#include "profile/headline.h"
 #include "profile/names.h"
 #include "profile/words.h"
 
@@ -23,6 +24,7 @@ enum {
     WORD_DEVICE_NAME,
     WORD_DEVICE_UID,
     WORD_SITE,
+    WORD_VIA,
     WORD_FUNCTION,
     WORD_FILE,
     WORD_LINE,
@@ -45,13 +47,15 @@ enum {
          "the place in the code that asked: function and line where they are known, else module " \
          "and offset; what --by says",                                                            \
          COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},                                              \
+        {"via", NULL, "what the site calls to get its memory: a library, a wrapper of malloc",    \
+         COLUMN_TEXT, COLUMN_EXPORT_ONLY},                                                        \
         {"function", NULL, "name of the function that asked", COLUMN_TEXT, COLUMN_EXPORT_ONLY},   \
         {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},                           \
         {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},             \
         {"module", NULL, "path of the program or library", COLUMN_TEXT, COLUMN_EXPORT_ONLY},      \
         {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,                 \
          COLUMN_EXPORT_ONLY},                                                                     \
-        {"estimate", NULL, "the figures are estimated from samples (by stack only)", COLUMN_YES,  \
+        {"estimate", NULL, "the figures are estimated from samples", COLUMN_YES,                  \
          COLUMN_EXPORT_ONLY},                                                                     \
         {"stack", NULL,                                                                           \
          "with --by stack and --stacks: the functions from the outermost to the innermost, "      \
@@ -149,11 +153,13 @@ static void set_code(struct table *t, size_t first, const struct row *row, enum 
 {
     const struct profile *p = row->profile;
     char frame[PROFILE_STRING_MAX + 32];
-    if (!row->frames || by >= ROWS_BY_SPACE)
+    if (!row->frames || !row->n_frames || by >= ROWS_BY_SPACE)
         return;
-    const struct profile_frame *f = &p->frames[row->frames[0]];
-    const struct profile_line *line = f->n_lines ? &p->lines[f->first_line] : NULL;
-    const char *path = profile_module_path(p, row->frames[0]);
+    uint32_t number = row_headline(row, by);
+    const struct profile_frame *f = &p->frames[number];
+    const struct profile_line *line =
+        f->n_lines ? &p->lines[f->first_line + headline_line(p, number)] : NULL;
+    const char *path = profile_module_path(p, number);
     if (line && line->function && by <= ROWS_BY_FUNCTION)
         table_set_text(t, first + WORD_FUNCTION, profile_text(p, line->function));
     if (line && line->file && (by <= ROWS_BY_STACK || by == ROWS_BY_FILE))
@@ -177,6 +183,12 @@ static void set_words(struct table *t, size_t first, const struct row *row,
     struct buffer text = BUFFER_INIT(TEXT_MAX);
     words_site(row, style->by, term->utf8, &text);
     table_set_text(t, first + WORD_SITE, buffer_string(&text));
+    buffer_reset(&text);
+    words_via(row, style->by, &text);
+    if (text.len) {
+        table_set_text(t, first + WORD_VIA, buffer_string(&text));
+        table_set_via(t, first + WORD_SITE, buffer_string(&text));
+    }
     if (style->by != ROWS_BY_DEVICE)
         table_set_text(t, first + WORD_SPACE, profile_text(p, a->name));
     if (style->by != ROWS_BY_SPACE && a->has_device) {

@@ -55,12 +55,13 @@ static void print_title(const struct suspect *s, const struct term *term, struct
                 : s->resident ? "resident size"
                               : "(place in the code not known)",
                 0);
-    if (s->script && (!s->site || strcmp(s->site, s->script) != 0)) {
-        buffer_append_str(out, ", for ");
-        term_append(term, out, s->script, 0);
-        if (s->samples)
-            buffer_printf(out, " (%u of %u samples)", s->stack_samples, s->samples);
+    if (s->via) {
+        buffer_printf(out, "%s  via ", term_style(term, STYLE_DIM));
+        term_append(term, out, s->via, 0);
+        buffer_append_str(out, term_plain(term, STYLE_DIM));
     }
+    if (s->by_samples && s->samples)
+        buffer_printf(out, " (%u of %u samples)", s->stack_samples, s->samples);
     buffer_append_char(out, '\n');
 }
 
@@ -153,7 +154,7 @@ static bool is_start(const struct suspect *s, unsigned i)
 
 static void print_stack(const struct suspect *s, const struct term *term, struct buffer *out)
 {
-    for (unsigned i = 1; i < s->n_stack && !is_start(s, i); i++) {
+    for (unsigned i = s->n_inside + 1; i < s->n_stack && !is_start(s, i); i++) {
         buffer_printf(out, "%*sfrom ", INDENT, "");
         term_append(term, out, s->stack[i], 0);
         buffer_append_char(out, '\n');

@@ -18,6 +18,7 @@ enum {
     STRETCH_MIN = 12,   /* a program's name is still a name at this width */
     WIDE_MIN = 36,      /* and a function with its file and line at this one */
     TEXT_CELL_MAX = 64, /* of a formatted number */
+    TAIL_MIN = 12,      /* columns: less of a tail tells nothing */
 };
 
 void table_init(struct table *table, const struct column *columns)
@@ -29,8 +30,10 @@ void table_init(struct table *table, const struct column *columns)
 
 void table_release(struct table *table)
 {
-    for (size_t i = 0; i < table->n_rows * table->n_columns; i++)
+    for (size_t i = 0; i < table->n_rows * table->n_columns; i++) {
         free(table->cells[i].text);
+        free(table->cells[i].tail);
+    }
     free(table->cells);
     table_init(table, table->columns);
 }
@@ -72,6 +75,20 @@ void table_set_text(struct table *table, size_t column, const char *text)
     free(cell->text);
     cell->text = copy;
     cell->present = true;
+}
+
+void table_set_via(struct table *table, size_t column, const char *via)
+{
+    char *text = NULL;
+    if (table->error)
+        return;
+    if (asprintf(&text, "  via %s", via) < 0) {
+        table->error = -ENOMEM;
+        return;
+    }
+    struct cell *cell = last(table, column);
+    free(cell->tail);
+    cell->tail = text;
 }
 
 void table_set_number(struct table *table, size_t column, uint64_t number)
@@ -266,6 +283,7 @@ static void plan_measure(struct plan *plan, const struct table *table,
             const struct cell *cell = table_cell(table, row, c);
             char text[TEXT_CELL_MAX];
             unsigned width = term_columns(term, cell_text(table, column, cell, text));
+            width += cell->tail ? term_columns(term, cell->tail) : 0;
             if (width > plan->width[c])
                 plan->width[c] = width;
             if (cell->present && (column->type == COLUMN_TEXT ? *cell->text != '\0' : cell->number))
@@ -343,10 +361,24 @@ static void plan_fit(struct plan *plan, const struct table *table, const struct 
     }
 }
 
+/* What there is room for beside the text; how many columns it took. */
+static unsigned print_tail(const char *tail, unsigned room, const struct term *term,
+                           struct buffer *out)
+{
+    unsigned need = term_columns(term, tail);
+    if (room < TAIL_MIN && need > room)
+        return 0;
+    buffer_append_str(out, term_style(term, STYLE_DIM));
+    term_append(term, out, tail, room);
+    buffer_append_str(out, term_plain(term, STYLE_DIM));
+    return need < room ? need : room;
+}
+
 static void print_cell(const struct plan *plan, const struct table *table, size_t c,
-                       const char *text, enum term_style style, bool at_end,
+                       const char *text, const struct cell *cell, bool at_end,
                        const struct term *term, struct buffer *out)
 {
+    enum term_style style = cell ? (enum term_style)cell->style : STYLE_TITLE;
     const struct column *column = &table->columns[c];
     bool right = column->type != COLUMN_TEXT;
     unsigned width = plan->width[c];
@@ -357,6 +389,8 @@ static void print_cell(const struct plan *plan, const struct table *table, size_
     buffer_append_str(out, term_style(term, style));
     term_append(term, out, text, width);
     buffer_append_str(out, term_plain(term, style));
+    if (cell && cell->tail && pad)
+        pad -= print_tail(cell->tail, pad, term, out);
     if (!right && !at_end)
         buffer_printf(out, "%*s", (int)pad, "");
 }
@@ -378,8 +412,7 @@ static void print_line(const struct plan *plan, const struct table *table, int r
         const struct cell *cell = row < 0 ? NULL : table_cell(table, (size_t)row, c);
         const char *text =
             cell ? cell_text(table, &table->columns[c], cell, formatted) : table->columns[c].title;
-        print_cell(plan, table, c, text, cell ? (enum term_style)cell->style : STYLE_TITLE,
-                   c + 1 == end, term, out);
+        print_cell(plan, table, c, text, cell, c + 1 == end, term, out);
     }
     buffer_append_char(out, '\n');
 }

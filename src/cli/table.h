@@ -85,6 +85,7 @@ struct cell {
     unsigned char marks; /* enum table_mark */
     uint64_t number;     /* of all types but text */
     char *text;
+    char *tail; /* on screen only, after the text, dim */
 };
 
 struct table {
@@ -105,6 +106,8 @@ void table_release(struct table *table);
 void table_row(struct table *table);
 /* Also for a figure of another unit than its column's: text stands for itself on screen and in CSV. */
 void table_set_text(struct table *table, size_t column, const char *text);
+/* What a call site calls to get its memory, after its text on screen: "via zmalloc". */
+void table_set_via(struct table *table, size_t column, const char *via);
 void table_set_number(struct table *table, size_t column, uint64_t number);
 void table_set_change(struct table *table, size_t column, int64_t change);
 void table_set_style(struct table *table, size_t column, enum term_style style);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "book/lock.h"
+#include "book/peak.h"
 #include "book/report.h"
 #include "client/client.h"
 
@@ -356,7 +357,8 @@ void memoir_free(int device, int space, uint64_t id)
         return;
     }
     bool due;
-    if (unlikely(!book_count_free(&t->book, size_tag, place, &due))) {
+    if (unlikely((size_tag & BOOK_BLOCK_SIZE_MAX) >= BOOK_PEAK_LARGE_BYTES ||
+                 !book_count_free(&t->book, size_tag, place, &due))) {
         count_free_inside(t, size_tag, place);
         return;
     }

@@ -11,6 +11,7 @@
 #include "ledger/ledger.h"
 #include "profile/export.h"
 #include "profile/gather.h"
+#include "profile/headline.h"
 #include "profile/names.h"
 #include "profile/profile.h"
 #include "profile/tree.h"
@@ -24,7 +25,7 @@ struct wish {
     enum rows_measure measure;
     uint32_t space;
     size_t top;
-    bool stacks, inverted;
+    bool stacks, inverted, at_peak;
     enum { PPROF, FOLDED, SPEEDSCOPE } format;
 };
 
@@ -67,6 +68,7 @@ static void start(struct http_call *call, struct daemon *daemon, void (*run)(str
         (void)http_number(call, "limit", &limit);
     wish.top = limit ? (size_t)limit : SIZE_MAX;
     wish.stacks = takes(call, "stacks") && http_yes(call, "stacks", false);
+    wish.at_peak = takes(call, "at_peak") && http_yes(call, "at_peak", false);
     wish.inverted = takes(call, "inverted") && http_yes(call, "inverted", false);
     if (wish.stacks && wish.by == ROWS_BY_CALLER)
         wish.by = ROWS_BY_STACK;
@@ -89,6 +91,8 @@ static struct profile *gather(struct job *job, struct gather_losses *losses)
     struct ledger_process *process;
     MEMOIR_CLEANUP(profile_freep)
     struct profile *profile = profile_new();
+    if (profile)
+        profile->at_peak = ((const struct wish *)job->more)->at_peak;
     int r = profile ? part_open(&job->part, &ledger, &process) : -ENOMEM;
     if (r == 0)
         r = profile_gather(profile, process, losses);
@@ -110,8 +114,10 @@ static void name_shown(struct profile *profile, struct symbolizer *symbols, cons
     for (size_t i = 0; i < rows->n && i < wish->top; i++) {
         const struct row *row = &rows->list[i];
         size_t n = !row->frames ? 0 : wish->by == ROWS_BY_STACK ? row->n_frames : 1;
+        const uint32_t *frames = n && row->inside ? row->frames - 1 : row->frames;
+        n += n && row->inside; /* what the line calls, too */
         for (size_t k = 0; k < n; k++)
-            profile_name(profile, symbols, row->frames[k]);
+            profile_name(profile, symbols, frames[k]);
     }
 }
 
@@ -121,8 +127,8 @@ static int sites_rows(struct job *job, struct profile *profile, const struct wis
 {
     struct symbolizer *symbols = api_symbols(job, &job->part);
     struct rows_filter filter = {.by = wish->by, .space = wish->space};
-    int r = 0;
-    if (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE)
+    int r = wish->by < ROWS_BY_SPACE ? headlines_find_all(profile, symbols, api_goes_on, job) : 0;
+    if (r == 0 && (wish->by == ROWS_BY_FUNCTION || wish->by == ROWS_BY_FILE))
         r = profile_name_all(profile, symbols, PROFILE_NAMES_INNERMOST, api_goes_on, job);
     if (r < 0)
         return r;
@@ -199,6 +205,7 @@ static void run_flame(struct job *job)
     api_json_begin(json, "memoir.flame/1");
     json_field_i64(json, "pid", profile->pid ? profile->pid : job->part.pid);
     json_field_string(json, "program", profile_text(profile, profile->program));
+    json_field_bool(json, "at_peak", profile->at_peak);
     r = tree_json(&tree, json);
     losses_json(&losses, json);
     json_object_end(json);

@@ -3,10 +3,8 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,6 +18,7 @@
 #include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/helper.h"
 #include "base/log.h"
 #include "ledger/host_probe.h"
 #include "ledger/proc.h"
@@ -84,34 +83,6 @@ static pid_t *helper_place(struct commands *commands)
     return place;
 }
 
-static int spawn(int fd, pid_t *ret_pid)
-{
-    char *const argv[] = {(char *)COMMANDS_HELPER, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    int r = posix_spawnattr_setsigmask(&attributes, &none);
-    if (r == 0)
-        r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    if (r == 0)
-        r = posix_spawn_file_actions_adddup2(&files, fd, 0);
-    /* It may stay for good: it must not keep open what ours is, nor the place where we were started. */
-    for (int i = 1; i <= 2 && r == 0; i++)
-        r = posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_WRONLY, 0);
-    if (r == 0)
-        r = posix_spawn_file_actions_addchdir_np(&files, "/");
-    if (r == 0)
-        r = posix_spawn_file_actions_addclosefrom_np(&files, 3);
-    if (r == 0)
-        r = posix_spawn(ret_pid, "/proc/self/exe", &files, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    return -r;
-}
-
 static int helper_start(struct commands *commands)
 {
     int fds[2];
@@ -120,7 +91,7 @@ static int helper_start(struct commands *commands)
         return -EBUSY;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    int r = spawn(fds[1], place);
+    int r = helper_spawn(COMMANDS_HELPER, fds[1], place);
     close(fds[1]);
     if (r < 0) {
         *place = 0;

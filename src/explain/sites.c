@@ -99,6 +99,7 @@ int explain_sites_take(const struct ledger_process *process, const struct explai
         bytes = bytes < left ? bytes : left;
         sites.all[sites.n++] =
             (struct explain_site){.text = strdup(name ? name->text : "an unknown place"),
+                                  .via = name && name->via ? strdup(name->via) : NULL,
                                   .bytes = bytes,
                                   .live_bytes = held[i].bytes,
                                   .live_blocks = held[i].blocks};
@@ -119,8 +120,10 @@ int explain_sites_take(const struct ledger_process *process, const struct explai
 
 void explain_sites_release(struct explain_sites *sites)
 {
-    for (size_t i = 0; i < sites->n; i++)
+    for (size_t i = 0; i < sites->n; i++) {
         free(sites->all[i].text);
+        free(sites->all[i].via);
+    }
     free(sites->all);
     *sites = (struct explain_sites){0};
 }
@@ -136,6 +139,7 @@ void explain_sites_json(const struct explain_sites *sites, struct json *json)
     for (size_t i = 0; i < sites->n; i++) {
         json_object_begin(json);
         json_field_string(json, "site", sites->all[i].text);
+        json_field_string(json, "via", sites->all[i].via);
         json_field_u64(json, "bytes", sites->all[i].bytes);
         json_field_u64(json, "live_bytes", sites->all[i].live_bytes);
         json_field_u64(json, "live_blocks", sites->all[i].live_blocks);

@@ -12,6 +12,8 @@ struct site_names;
 
 struct explain_site {
     char *text; /* "shop.c:79 receipt_print"; owned */
+    char *
+        via; /* what it calls to get its memory; NULL: nothing between it and the allocator; owned */
     uint64_t bytes, live_bytes, live_blocks;
 };
 

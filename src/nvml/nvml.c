@@ -2,10 +2,8 @@
 #include "nvml/nvml.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/helper.h"
 #include "nvml/wire.h"
 #include "nvml/worker.h"
 
@@ -44,42 +43,6 @@ static bool is_off(void)
 
 /* ---- the worker's life ---- */
 
-static int spawn(int fd, pid_t *ret_pid)
-{
-    char *const argv[] = {(char *)NVML_WORKER, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGINT);
-    sigaddset(&usual, SIGTERM);
-    sigaddset(&usual, SIGCHLD);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    int r = posix_spawnattr_setsigmask(&attributes, &none);
-    if (r == 0)
-        r = posix_spawnattr_setsigdefault(&attributes, &usual);
-    /* A process group of its own: the terminal's Ctrl-C is for the asking program, whose end is the worker's. */
-    if (r == 0)
-        r = posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                      POSIX_SPAWN_SETPGROUP);
-    if (r == 0)
-        r = posix_spawn_file_actions_adddup2(&files, fd, 0);
-    /* A worker that cannot be killed must not keep files, ports or directories of ours. */
-    for (int i = 1; i <= 2 && r == 0; i++)
-        r = posix_spawn_file_actions_addopen(&files, i, "/dev/null", O_WRONLY, 0);
-    if (r == 0)
-        r = posix_spawn_file_actions_addchdir_np(&files, "/");
-    if (r == 0)
-        r = posix_spawn_file_actions_addclosefrom_np(&files, 3);
-    if (r == 0)
-        r = posix_spawn(ret_pid, "/proc/self/exe", &files, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    return -r;
-}
-
 /* Those that were killed end when they can. True if another one may be started. */
 static bool workers_collect(struct nvml *nvml)
 {
@@ -100,7 +63,7 @@ static int worker_start(struct nvml *nvml)
         return -EBUSY;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    int r = spawn(fds[1], &nvml->workers[0]);
+    int r = helper_spawn(NVML_WORKER, fds[1], &nvml->workers[0]);
     close(fds[1]);
     if (r < 0) {
         nvml->workers[0] = 0;

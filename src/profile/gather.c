@@ -8,8 +8,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ledger/ledger.h"
+#include "profile/book_frames.h"
 #include "profile/profile.h"
-#include "site/key.h"
 
 struct gather {
     struct profile *to;
@@ -18,15 +18,15 @@ struct gather {
     struct book_sites sites;
     uint32_t accounts[BOOK_RECORDS_MAX]; /* of the process, by record of the book */
     uint32_t *account_numbers;           /* of the profile, by account of the process */
-    uint32_t *module_numbers;            /* of the profile, by module of the book */
-    uint32_t address_module, unknown_module;
+    struct book_frames frames;
+    size_t peaks_unknown;
 };
 
 static void gather_release(struct gather *g)
 {
     book_sites_release(&g->sites);
     free(g->account_numbers);
-    free(g->module_numbers);
+    book_frames_release(&g->frames);
 }
 
 static uint32_t add_account(struct profile *to, const struct ledger_account *a)
@@ -43,59 +43,6 @@ static uint32_t add_account(struct profile *to, const struct ledger_account *a)
         account.device_uid = profile_add_string(to, a->device->uid);
     }
     return profile_add_account(to, &account);
-}
-
-static uint32_t add_module(struct gather *g, const struct book_module *m)
-{
-    const struct ledger_process *p = g->process;
-    struct profile_module module = {
-        .kind = PROFILE_MODULE_FILE,
-        .path = profile_add_string(g->to, m->path[0] ? m->path : g->book->identity->exe),
-        .build_id_len = m->build_id_len,
-        .bias = m->bias,
-        .map_start = m->map_start,
-        .map_end = m->map_end,
-        .started_real_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0,
-        .pid = g->book->dirfd < 0 ? p->pid : 0, /* a container's path is not ours */
-    };
-    memcpy(module.build_id, m->build_id, m->build_id_len); /* which the reader has checked */
-    return profile_add_module(g->to, &module);
-}
-
-/* A line of a script brings its name along. What tells two lines of a file apart stands for the offset. */
-static uint32_t add_line(struct gather *g, const struct book_script *script, uint32_t line)
-{
-    struct profile_module module = {
-        .kind = PROFILE_MODULE_SCRIPT,
-        .path = profile_add_string(g->to, script->file),
-    };
-    uint32_t frame = profile_add_frame(g->to, profile_add_module(g->to, &module),
-                                       site_key_line(script->function, line));
-    struct profile_line name = {
-        .function = profile_add_string(g->to, script->function),
-        .file = module.path,
-        .line = line,
-    };
-    if (!profile_error(g->to) && !g->to->frames[frame].looked_up)
-        profile_set_lines(g->to, frame, &name, 1);
-    return frame;
-}
-
-static uint32_t add_frame(struct gather *g, uint64_t frame)
-{
-    uint32_t number = BOOK_FRAME_MODULE(frame);
-    const struct book_script *script = book_sites_script(&g->sites, frame);
-    if (script)
-        return add_line(g, script, BOOK_FRAME_LINE(frame));
-    const struct book_module *module = book_sites_module(&g->sites, frame);
-    if (module) {
-        if (g->module_numbers[number] == UINT32_MAX)
-            g->module_numbers[number] = add_module(g, module);
-        return profile_add_frame(g->to, g->module_numbers[number], BOOK_FRAME_OFFSET(frame));
-    }
-    if (number == BOOK_MODULE_NONE)
-        return profile_add_frame(g->to, g->address_module, BOOK_FRAME_OFFSET(frame));
-    return profile_add_frame(g->to, g->unknown_module, 0);
 }
 
 static uint64_t first_seen(const struct gather *g, const struct book_site *site)
@@ -128,21 +75,27 @@ static void add_site(struct gather *g, size_t i)
     const struct book_site_counters *c = &g->sites.counters[i];
     uint32_t account = g->accounts[from->account];
     uint32_t frames[PROFILE_STACK_MAX];
+    struct book_site_held live = {above(c->alloc_bytes, c->freed_bytes),
+                                  above(c->alloc_blocks, c->freed_blocks)};
+    if (g->to->at_peak)
+        live = g->sites.at_peak[i];
     if (account >= g->process->n_accounts || (c->alloc_bytes == 0 && c->alloc_blocks == 0))
         return;
+    if (live.bytes == BOOK_SITES_AT_PEAK_UNKNOWN) {
+        g->peaks_unknown++;
+        return;
+    }
     if (g->account_numbers[account] == UINT32_MAX)
         g->account_numbers[account] = add_account(g->to, &g->process->accounts[account]);
-    size_t n = from->frames < PROFILE_STACK_MAX ? from->frames : PROFILE_STACK_MAX;
-    for (size_t k = 0; k < n; k++)
-        frames[k] = add_frame(g, g->sites.frames[from->first_frame + k]);
+    size_t n = book_frames_stack(&g->frames, from, frames);
     struct profile_site site = {
         .account = g->account_numbers[account],
         .flags = (uint16_t)flags_of(from),
         .first_seen_ns = first_seen(g, from),
         .figures =
             {
-                .live_bytes = above(c->alloc_bytes, c->freed_bytes),
-                .live_blocks = above(c->alloc_blocks, c->freed_blocks),
+                .live_bytes = live.bytes,
+                .live_blocks = live.blocks,
                 .alloc_bytes = c->alloc_bytes,
                 .alloc_blocks = c->alloc_blocks,
             },
@@ -161,11 +114,12 @@ static int gather_book(struct gather *g)
     if (r < 0)
         return r;
     g->account_numbers = malloc((g->process->n_accounts + 1) * sizeof(uint32_t));
-    g->module_numbers = malloc((g->sites.n_modules + 1) * sizeof(uint32_t));
-    if (!g->account_numbers || !g->module_numbers)
+    if (!g->account_numbers)
         return -ENOMEM;
+    r = book_frames_init(&g->frames, g->to, g->book, &g->sites);
+    if (r < 0)
+        return r;
     memset(g->account_numbers, 0xff, (g->process->n_accounts + 1) * sizeof(uint32_t));
-    memset(g->module_numbers, 0xff, (g->sites.n_modules + 1) * sizeof(uint32_t));
     ledger_book_accounts(g->book, g->accounts);
     size_t before = g->to->n_sites;
     for (size_t i = 1; i < g->sites.n_sites; i++)
@@ -192,8 +146,8 @@ static void accounted(struct profile *to, const struct ledger_process *p)
 {
     for (size_t i = 0; i < p->n_accounts; i++) {
         const struct book_totals *t = &p->accounts[i].totals;
-        struct profile_figures figures = {t->live_bytes, t->live_blocks, t->alloc_bytes,
-                                          t->alloc_blocks};
+        struct profile_figures figures = {to->at_peak ? t->peak_bytes : t->live_bytes,
+                                          t->live_blocks, t->alloc_bytes, t->alloc_blocks};
         if (p->accounts[i].valid)
             profile_figures_add(&to->accounted, &figures);
     }
@@ -206,10 +160,6 @@ int profile_gather(struct profile *to, const struct ledger_process *process,
     accounted(to, process);
     losses->sites_full +=
         process->losses[BOOK_LOSS_SITES_FULL] + process->losses[BOOK_LOSS_COUNTERS_FULL];
-    uint32_t address =
-        profile_add_module(to, &(struct profile_module){.kind = PROFILE_MODULE_ADDRESS});
-    uint32_t unknown =
-        profile_add_module(to, &(struct profile_module){.kind = PROFILE_MODULE_UNKNOWN});
     for (size_t i = 0; i < process->n_books; i++) {
         MEMOIR_CLEANUP(freep)
         struct gather *g = calloc(1, sizeof(*g));
@@ -218,11 +168,10 @@ int profile_gather(struct profile *to, const struct ledger_process *process,
         g->to = to;
         g->process = process;
         g->book = process->books[i];
-        g->address_module = address;
-        g->unknown_module = unknown;
         int r = gather_book(g);
         gather_release(g);
         losses->books++;
+        losses->peaks_unknown += g->peaks_unknown;
         losses->books_no_sites += r == 0;
         losses->books_unread += r < 0;
         if (r == -ENOMEM || profile_error(to))

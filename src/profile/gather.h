@@ -14,6 +14,8 @@ struct gather_losses {
     /* that have none: their writer keeps no sites, or nothing was reported */
     size_t books_no_sites;
     size_t books; /* looked at */
+    size_t
+        peaks_unknown; /* sites of accounts whose peak is not known by site, of a profile at the peak */
 };
 
 /* Add all sites of all books of the process that count; where two sources tell of the same memory, one of

@@ -59,6 +59,7 @@ void profile_name(struct profile *p, struct symbolizer *symbolizer, uint32_t fra
             .line = found[i].line,
         };
     }
+    p->frames[frame].function_bytes = n ? found[0].function_bytes : 0;
     profile_set_lines(p, frame, lines, n);
     p->unnamed_frames += n == 0;
 }
@@ -73,20 +74,15 @@ static int by_place(const void *a, const void *b, void *context)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Mark the frames that are wanted; how many there are. */
-static size_t choose(const struct profile *p, enum profile_names_which which, bool *wanted)
+/* Mark the frames that are wanted. */
+static void choose(const struct profile *p, enum profile_names_which which, bool *wanted)
 {
-    size_t n = 0;
     for (size_t i = 0; i < p->n_sites; i++) {
         const uint32_t *frames = profile_stack(p, &p->sites[i]);
         size_t depth = p->sites[i].n_frames;
-        for (size_t k = 0; k < (which == PROFILE_NAMES_ALL ? depth : depth > 0); k++) {
-            bool now = !wanted[frames[k]] && !p->frames[frames[k]].looked_up;
-            wanted[frames[k]] |= now;
-            n += now;
-        }
+        for (size_t k = 0; k < (which == PROFILE_NAMES_ALL ? depth : depth > 0); k++)
+            wanted[frames[k]] = true;
     }
-    return n;
 }
 
 /* How many of the frames from here on can be looked up at once, which is done. */
@@ -106,24 +102,19 @@ static size_t fetch(const struct profile *p, struct symbolizer *symbolizer, cons
     return count;
 }
 
-int profile_name_all(struct profile *p, struct symbolizer *symbolizer,
-                     enum profile_names_which which,
-                     bool (*progress)(size_t done, size_t all, void *context), void *context)
+int profile_name_some(struct profile *p, struct symbolizer *symbolizer, const bool *wanted,
+                      bool (*progress)(size_t done, size_t all, void *context), void *context)
 {
     if (!symbolizer)
         return 0;
     MEMOIR_CLEANUP(freep)
-    bool *wanted = calloc(p->n_frames + 1, sizeof(*wanted));
-    if (!wanted)
-        return -ENOMEM;
-    size_t n = choose(p, which, wanted), filled = 0;
-    MEMOIR_CLEANUP(freep)
-    uint32_t *order = malloc((n + 1) * sizeof(*order));
+    uint32_t *order = malloc((p->n_frames + 1) * sizeof(*order));
+    size_t n = 0;
     if (!order)
         return -ENOMEM;
     for (size_t i = 0; i < p->n_frames; i++)
-        if (wanted[i])
-            order[filled++] = (uint32_t)i;
+        if (wanted[i] && !p->frames[i].looked_up)
+            order[n++] = (uint32_t)i;
     qsort_r(order, n, sizeof(*order), by_place, p);
     for (size_t i = 0; i < n;) {
         if (progress && !progress(i, n, context))
@@ -134,6 +125,18 @@ int profile_name_all(struct profile *p, struct symbolizer *symbolizer,
     if (progress)
         progress(n, n, context);
     return profile_error(p);
+}
+
+int profile_name_all(struct profile *p, struct symbolizer *symbolizer,
+                     enum profile_names_which which,
+                     bool (*progress)(size_t done, size_t all, void *context), void *context)
+{
+    MEMOIR_CLEANUP(freep)
+    bool *wanted = symbolizer ? calloc(p->n_frames + 1, sizeof(*wanted)) : NULL;
+    if (!wanted)
+        return symbolizer ? -ENOMEM : 0;
+    choose(p, which, wanted);
+    return profile_name_some(p, symbolizer, wanted, progress, context);
 }
 
 const char *profile_module_path(const struct profile *p, uint32_t frame)

@@ -24,6 +24,10 @@ int profile_name_all(struct profile *profile, struct symbolizer *symbolizer,
                      enum profile_names_which which,
                      bool (*progress)(size_t done, size_t all, void *context), void *context);
 
+/* Look up those of `wanted` (by number of the frame) that have not been yet. Else as profile_name_all(). */
+int profile_name_some(struct profile *profile, struct symbolizer *symbolizer, const bool *wanted,
+                      bool (*progress)(size_t done, size_t all, void *context), void *context);
+
 /* How a frame is called where it has a name: function "cache_fill", place "cache.c:42"; else "libfoo.so+0x12ab",
  * "0x7f00...", "[unknown]". `line` counts from the innermost, 0 to n_lines - 1 (or 0). */
 enum { PROFILE_LABEL_MAX = 512 };

@@ -67,9 +67,11 @@ struct profile_frame {
     uint64_t offset;
     uint64_t key; /* as of profile_keys() */
     uint32_t module;
-    uint32_t first_line; /* in profile.lines, the innermost first */
+    uint32_t first_line;     /* in profile.lines, the innermost first */
+    uint32_t function_bytes; /* of the outermost function's code; 0: not known */
     uint16_t n_lines;
     bool looked_up; /* whether or not there was a name */
+    bool forwards;  /* its function only forwards to the allocator: headline.h */
 };
 
 /* Memory of one kind in one place. */
@@ -106,6 +108,8 @@ struct profile {
     /* Of the accounts that the sites are of: all that the processes hold there. More than the sites have
      * where some blocks have none. */
     struct profile_figures accounted;
+    /* Set before it is gathered: live figures are those at the peak of each account, not those of now. */
+    bool at_peak;
 
     char *strings;
     size_t n_strings, room_strings; /* bytes */

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "profile/headline.h"
 #include "profile/names.h"
 
 const char *const rows_by_words[] = {"caller", "stack", "function", "file",
@@ -41,15 +42,17 @@ static uint64_t stack_key(const struct profile *p, const struct stack *s, uint64
 static uint64_t function_key(const struct profile *p, uint32_t frame, uint64_t key)
 {
     char text[PROFILE_LABEL_MAX];
-    key = hash_string(profile_function(p, frame, 0, text), key);
+    key = hash_string(profile_function(p, frame, headline_line(p, frame), text), key);
     return hash_string(profile_base_name(profile_module_path(p, frame)), key);
 }
 
 static uint64_t file_key(const struct profile *p, uint32_t frame, uint64_t key)
 {
     const struct profile_frame *f = &p->frames[frame];
-    if (f->n_lines && p->lines[f->first_line].file)
-        return hash_string(profile_text(p, p->lines[f->first_line].file), key);
+    const struct profile_line *line =
+        f->n_lines ? &p->lines[f->first_line + headline_line(p, frame)] : NULL;
+    if (line && line->file)
+        return hash_string(profile_text(p, line->file), key);
     return hash_string(profile_module_path(p, frame), ~key);
 }
 
@@ -107,6 +110,7 @@ static void speak(struct row *row, const struct profile *p, const struct stack *
     row->profile = p;
     row->frames = s->n_frames ? s->frames : NULL;
     row->n_frames = s->n_frames;
+    row->inside = s->inside;
     row->cut = s->cut;
     row->bare = s->bare;
     row->account = s->account;
@@ -125,38 +129,27 @@ static void row_join(struct row *row, const struct profile *p, const struct stac
 
 /* ---- who asked ---- */
 
-/* How many frames lie inside of the innermost line of a script. Who asked is that line, since its author
- * knows nothing of the interpreter's inside; without any it is the innermost frame, as 0 says. */
-static size_t inside_script(const struct profile *p, const struct stack *s)
-{
-    for (size_t i = 0; i < s->n_frames; i++)
-        if (p->modules[p->frames[s->frames[i]].module].kind == PROFILE_MODULE_SCRIPT)
-            return i;
-    return 0;
-}
-
 static uint64_t caller_hash(const struct profile *p, const struct stack *s)
 {
     return hash_combine(hash_combine(p->seed, s->account), s->frames[0]);
 }
 
-static bool is_scripted(const struct numbers *scripted, const struct profile *p,
-                        const struct stack *s)
+static bool passes(const struct numbers *passing, const struct profile *p, const struct stack *s)
 {
     struct numbers_walk walk;
     return s->n_frames && (s->estimate || s->bare) &&
-           numbers_first(scripted, caller_hash(p, s), &walk) != NUMBERS_NONE;
+           numbers_first(passing, caller_hash(p, s), &walk) != NUMBERS_NONE;
 }
 
-/* Callers that were sampled at work for a script: their exact figures are the interpreter's, and which line
- * they worked for is known from the samples only. */
-static int find_scripted(const struct profile *p, const struct stacks *stacks,
-                         struct numbers *scripted)
+/* Callers that were sampled at work for a line of the program further out: which line they worked for is known from the
+ * samples only. */
+static int find_passing(const struct profile *p, const struct stacks *stacks,
+                        struct numbers *passing)
 {
     for (size_t i = 0; i < stacks->n; i++) {
         const struct stack *s = &stacks->list[i];
-        if (s->estimate && inside_script(p, s) && !is_scripted(scripted, p, s) &&
-            numbers_add(scripted, caller_hash(p, s), 0) < 0)
+        if (s->estimate && headline_frame(p, s->frames, s->n_frames) && !passes(passing, p, s) &&
+            numbers_add(passing, caller_hash(p, s), 0) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -164,13 +157,14 @@ static int find_scripted(const struct profile *p, const struct stacks *stacks,
 
 static void asked_add(struct stacks *to, const struct profile *p, struct stack s)
 {
-    size_t inside = inside_script(p, &s);
+    size_t inside = headline_frame(p, s.frames, s.n_frames);
     s.frames = inside ? s.frames + inside : s.frames; /* which may be NULL */
+    s.inside = (uint16_t)inside;
     s.n_frames = (uint16_t)(s.n_frames - inside);
     to->list[to->n++] = s;
 }
 
-/* Each site from the frame on that asked: exact ones, but for callers at work for scripts their stacks. */
+/* Each site from the frame on that asked: exact ones, but for callers that pass on what others ask for their stacks. */
 static int take_asked(const struct profile *p, struct stacks *ret_stacks)
 {
     MEMOIR_CLEANUP(stacks_release)
@@ -178,19 +172,19 @@ static int take_asked(const struct profile *p, struct stacks *ret_stacks)
     MEMOIR_CLEANUP(stacks_release)
     struct stacks asked = {.list = calloc(2 * p->n_sites + 1, sizeof(*asked.list))};
     MEMOIR_CLEANUP(numbers_release)
-    struct numbers scripted = {0};
+    struct numbers passing = {0};
     int r = asked.list ? stacks_take(p, &all) : -ENOMEM;
     if (r == 0)
-        r = find_scripted(p, &all, &scripted);
+        r = find_passing(p, &all, &passing);
     if (r < 0)
         return r;
     for (size_t i = 0; i < p->n_sites; i++) {
         struct stack s = stack_of(p, &p->sites[i]);
-        if (!(p->sites[i].flags & PROFILE_SITE_SAMPLED) && !is_scripted(&scripted, p, &s))
+        if (!(p->sites[i].flags & PROFILE_SITE_SAMPLED) && !passes(&passing, p, &s))
             asked_add(&asked, p, s);
     }
     for (size_t i = 0; i < all.n; i++)
-        if (is_scripted(&scripted, p, &all.list[i]))
+        if (passes(&passing, p, &all.list[i]))
             asked_add(&asked, p, all.list[i]);
     *ret_stacks = asked;
     asked = (struct stacks){0};
@@ -234,6 +228,14 @@ void rows_release(struct rows *rows)
     free(rows->list);
     numbers_release(&rows->by_key);
     *rows = (struct rows){0};
+}
+
+uint32_t row_headline(const struct row *row, enum rows_by by)
+{
+    if (!row->frames || row->n_frames == 0)
+        return UINT32_MAX;
+    size_t at = by == ROWS_BY_STACK ? headline_frame(row->profile, row->frames, row->n_frames) : 0;
+    return row->frames[at];
 }
 
 /* ---- order ---- */

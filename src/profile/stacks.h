@@ -17,9 +17,10 @@
 struct stack {
     const uint32_t *frames; /* the profile's; the innermost first */
     uint16_t n_frames;
-    bool estimate; /* its share of the caller's figures is */
-    bool cut;      /* it was deeper */
-    bool bare;     /* only the caller is known */
+    uint16_t inside; /* frames that lie before `frames`, which is not the innermost then: rows.c */
+    bool estimate;   /* its share of the caller's figures is */
+    bool cut;        /* it was deeper */
+    bool bare;       /* only the caller is known */
     uint32_t account;
     uint64_t first_seen_ns;
     struct profile_figures figures;

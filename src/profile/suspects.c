@@ -11,15 +11,18 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "profile/book_names.h"
+#include "profile/headline.h"
+#include "profile/names.h"
 #include "profile/site_names.h"
+#include "profile/words.h"
 
 enum { TEXT_MAX = 4096, LABEL_MAX = 128 };
 
 void suspect_release(struct suspect *s)
 {
-    char **texts[] = {&s->program, &s->user,     &s->device, &s->device_name, &s->device_uid,
-                      &s->space,   &s->reason,   &s->why,    &s->limit,       &s->site,
-                      &s->frame,   &s->function, &s->file};
+    char **texts[] = {&s->program, &s->user,   &s->device,   &s->device_name, &s->device_uid,
+                      &s->space,   &s->reason, &s->why,      &s->limit,       &s->site,
+                      &s->via,     &s->frame,  &s->function, &s->file};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         free(*texts[i]);
     for (unsigned i = 0; i < s->n_stack; i++)
@@ -127,61 +130,48 @@ static const struct ledger_book *book_of(const struct ledger *ledger, const stru
     return NULL;
 }
 
-/* Is `site` a sampled stack of what the caller alone is known of at `caller`? */
-static bool is_stack_of(const struct book_names *names, const struct book_site *site,
-                        const struct book_site *caller)
+/* Its stack, with the calls compiled into each other. */
+static void stack_fill(struct suspect *s, struct book_names *names, const struct book_stack *stack,
+                       struct symbolizer *symbolizer)
 {
-    const uint64_t *frames = names->copy.frames;
-    return site->flags & BOOK_SITE_SAMPLED && site->frames > 0 && caller->frames > 0 &&
-           site->account == caller->account &&
-           frames[site->first_frame] == frames[caller->first_frame];
-}
-
-/* The sampled stack by which most of what a caller holds was asked for, where enough samples say so, or its own; and all
- * of them into `of`. `samples` has the number of live samples by number of the site. */
-static const struct book_site *stack_find(struct suspect *s, const struct book_names *names,
-                                          const uint32_t *samples, struct suspect **of)
-{
-    const struct book_site *caller = &names->copy.sites[s->site_number], *most = caller;
-    uint64_t held = 0;
-    for (size_t i = 1; i < names->copy.n_sites; i++) {
-        const struct book_site_counters *c = &names->copy.counters[i];
-        if (!is_stack_of(names, &names->copy.sites[i], caller))
-            continue;
-        of[i] = s;
-        s->samples += samples[i];
-        uint64_t live = c->alloc_bytes > c->freed_bytes ? c->alloc_bytes - c->freed_bytes : 0;
-        if (live > held) {
-            held = live;
-            most = &names->copy.sites[i];
-            s->stack_samples = samples[i];
+    struct profile *p = names->profile;
+    for (size_t i = 0; stack->n > 1 && i < stack->n; i++) {
+        profile_name(p, symbolizer, stack->frames[i]);
+        for (size_t k = 0; k < words_lines(p, stack->frames[i]); k++) {
+            MEMOIR_CLEANUP(buffer_release)
+            struct buffer text = BUFFER_INIT(TEXT_MAX);
+            if (s->n_stack == SUSPECT_FRAMES)
+                return;
+            words_frame(p, stack->frames[i], k, &text);
+            if (i == stack->headline && k == headline_line(p, stack->frames[i]))
+                s->n_inside = s->n_stack;
+            s->stack[s->n_stack] = copy(buffer_string(&text));
+            s->n_stack += s->stack[s->n_stack] != NULL;
         }
     }
-    return most == caller || s->stack_samples >= SUSPECT_SAMPLES_MIN ? most : caller;
 }
 
 static void name_one(struct suspect *s, struct book_names *names, struct site_names *symbols,
                      const uint32_t *samples, struct suspect **of)
 {
-    const struct book_site_name *name = book_names_site(names, s->site_number, symbols);
-    if (!name)
+    struct book_stack stack;
+    if (!book_names_stack(names, s->site_number, symbols, samples, SUSPECT_SAMPLES_MIN, &stack))
         return;
     free(s->frame);
-    s->site = copy(name->text);
-    s->frame = copy(name->frame);
-    s->function = copy(name->function);
-    s->file = copy(name->file);
-    s->line = name->line;
-    const struct book_site *site = stack_find(s, names, samples, of);
-    for (unsigned i = 0; site->frames > 1 && i < site->frames && s->n_stack < SUSPECT_FRAMES; i++) {
-        uint64_t frame = names->copy.frames[site->first_frame + i];
-        char *text = book_names_frame(names, frame, symbols);
-        if (!text)
-            continue;
-        s->stack[s->n_stack++] = text;
-        if (!s->script && book_sites_script(&names->copy, frame))
-            s->script = text;
-    }
+    s->site = MEMOIR_TAKE(stack.name.text);
+    s->via = MEMOIR_TAKE(stack.name.via);
+    s->frame = MEMOIR_TAKE(stack.name.frame);
+    s->function = MEMOIR_TAKE(stack.name.function);
+    s->file = MEMOIR_TAKE(stack.name.file);
+    s->line = stack.name.line;
+    s->samples = stack.of;
+    s->stack_samples = stack.k;
+    s->by_samples = stack.sampled && stack.headline > 0;
+    stack_fill(s, names, &stack, site_names_symbolizer(symbols));
+    book_stack_release(&stack);
+    for (size_t i = 1; i < names->copy.n_sites; i++)
+        if (book_names_is_stack_of(names, i, s->site_number))
+            of[i] = s;
 }
 
 /* The oldest block of each suspect, the newest, and one near the middle of its time. */

@@ -59,13 +59,15 @@ struct suspect {
     uint64_t key; /* the site's, the same in every run; 0: not known */
 
     /* From the book: suspects_name(). */
-    char *site, *frame, *function, *file;
+    char *site, *via, *frame, *function, *file; /* as of book_site_name */
     uint32_t line;
     char *stack[SUSPECT_FRAMES]; /* innermost first; only where there is more than one frame */
     unsigned n_stack;
-    /* Where the stack was found by sampling: how many of the live samples of the site have it. 0 of 0: it is exact. */
+    unsigned n_inside; /* of these, how many lie inside of the line that `site` names */
+    bool by_samples;   /* the line was found by sampling: another one may have asked for the rest */
+    /* Where the stack was found by sampling: how many of the live samples have the line or, where the caller itself is the
+     * line, the stack. 0 of 0: it is exact. */
     uint32_t stack_samples, samples;
-    const char *script; /* its innermost frame that is a line of a script, or NULL */
     struct suspect_block blocks[SUSPECT_BLOCKS];
     unsigned n_blocks;
     bool resident; /* no site, but the resident size of a process without a book */

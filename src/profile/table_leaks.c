@@ -35,6 +35,7 @@ enum text {
     TEXT_FRAME,
     TEXT_FUNCTION,
     TEXT_SOURCE_FILE,
+    TEXT_VIA,
 };
 
 static void get_text(const struct query_world *world, const struct query_row *row,
@@ -42,17 +43,24 @@ static void get_text(const struct query_world *world, const struct query_row *ro
 {
     const struct suspect *s = suspect_of(row);
     const char *const texts[] = {
-        [TEXT_PROGRAM] = s->program,       [TEXT_USER] = s->user,
-        [TEXT_DEVICE] = s->device,         [TEXT_DEVICE_NAME] = s->device_name,
-        [TEXT_DEVICE_UID] = s->device_uid, [TEXT_SPACE] = s->space,
-        [TEXT_REASON] = s->reason,         [TEXT_WHY] = s->why,
-        [TEXT_LIMIT_KIND] = s->limit,      [TEXT_FRAME] = s->frame,
-        [TEXT_FUNCTION] = s->function,     [TEXT_SOURCE_FILE] = s->file,
+        [TEXT_PROGRAM] = s->program,
+        [TEXT_USER] = s->user,
+        [TEXT_DEVICE] = s->device,
+        [TEXT_DEVICE_NAME] = s->device_name,
+        [TEXT_DEVICE_UID] = s->device_uid,
+        [TEXT_SPACE] = s->space,
+        [TEXT_REASON] = s->reason,
+        [TEXT_WHY] = s->why,
+        [TEXT_LIMIT_KIND] = s->limit,
+        [TEXT_FRAME] = s->frame,
+        [TEXT_FUNCTION] = s->function,
+        [TEXT_SOURCE_FILE] = s->file,
+        [TEXT_VIA] = s->via,
     };
     const char *text = texts[field->column->arg];
     if (text)
         query_set_text(ret, text);
-    else if (field->column->arg >= TEXT_FRAME)
+    else if (field->column->arg >= TEXT_FRAME && field->column->arg < TEXT_VIA)
         ret->state = QUERY_UNKNOWN;
 }
 
@@ -266,6 +274,7 @@ static const struct query_column columns[] = {
     TEXT("limit_kind", LIMIT_KIND, NULL),
     FIGURE("limit", QUERY_BYTES, QUERY_SAME, LIMIT, NULL),
     {"site", NULL, QUERY_TEXT, .flags = QUERY_PRIVATE, .get = get_site},
+    PRIVATE("via", VIA, NULL),
     PRIVATE("function", FUNCTION, NULL),
     PRIVATE("source_file", SOURCE_FILE, NULL),
     {"line", NULL, QUERY_NUMBER, QUERY_SAME, QUERY_PRIVATE, .arg = FIGURE_LINE, .get = get_figure},

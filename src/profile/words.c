@@ -10,7 +10,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "profile/headline.h"
 #include "profile/names.h"
+#include "site/short_name.h"
 
 enum { TEXT_MAX = 1 << 16, ISO_TIME_MAX = 40 };
 
@@ -18,12 +20,13 @@ enum { TEXT_MAX = 1 << 16, ISO_TIME_MAX = 40 };
 
 void words_frame(const struct profile *p, uint32_t frame, size_t line, struct buffer *out)
 {
-    char text[PROFILE_LABEL_MAX];
+    char text[PROFILE_LABEL_MAX], name[SHORT_NAME_MAX];
     bool script = p->modules[p->frames[frame].module].kind == PROFILE_MODULE_SCRIPT;
     const char *place = profile_place(p, frame, line, text);
     if (*place)
         buffer_printf(out, "%s %s", place, script ? "in " : "");
-    buffer_append_str(out, profile_function(p, frame, line, text));
+    const char *function = profile_function(p, frame, line, text);
+    buffer_append_str(out, script ? function : short_name(function, name));
 }
 
 size_t words_lines(const struct profile *p, uint32_t frame)
@@ -58,7 +61,7 @@ void words_site(const struct row *row, enum rows_by by, bool utf8, struct buffer
 {
     const struct profile *p = row->profile;
     const struct profile_account *a = &p->accounts[row->account];
-    char text[PROFILE_LABEL_MAX];
+    char text[PROFILE_LABEL_MAX], name[SHORT_NAME_MAX];
     if (by == ROWS_BY_SPACE) {
         buffer_append_str(out, profile_text(p, a->name));
         return;
@@ -71,18 +74,22 @@ void words_site(const struct row *row, enum rows_by by, bool utf8, struct buffer
         buffer_append_str(out, "[unknown]");
         return;
     }
-    const struct profile_frame *f = &p->frames[row->frames[0]];
-    const char *path = profile_module_path(p, row->frames[0]);
+    uint32_t frame = row->frames[0];
+    const struct profile_frame *f = &p->frames[frame];
+    const struct profile_line *line =
+        f->n_lines ? &p->lines[f->first_line + headline_line(p, frame)] : NULL;
+    const char *path = profile_module_path(p, frame);
     switch (by) {
     case ROWS_BY_STACK:
         append_calls(row, utf8, out);
         break;
     case ROWS_BY_FUNCTION:
-        buffer_append_str(out, profile_function(p, row->frames[0], 0, text));
+        buffer_append_str(
+            out, short_name(profile_function(p, frame, headline_line(p, frame), text), name));
         break;
     case ROWS_BY_FILE:
-        if (f->n_lines && p->lines[f->first_line].file)
-            buffer_append_str(out, profile_text(p, p->lines[f->first_line].file));
+        if (line && line->file)
+            buffer_append_str(out, profile_text(p, line->file));
         else
             buffer_printf(out, "[%s]", *path ? profile_base_name(path) : "unknown");
         break;
@@ -90,8 +97,14 @@ void words_site(const struct row *row, enum rows_by by, bool utf8, struct buffer
         buffer_append_str(out, *path ? path : "[unknown]");
         break;
     default:
-        words_frame(p, row->frames[0], 0, out);
+        words_frame(p, frame, headline_line(p, frame), out);
     }
+}
+
+void words_via(const struct row *row, enum rows_by by, struct buffer *out)
+{
+    if (row->frames && by == ROWS_BY_CALLER)
+        headline_via(row->profile, row->frames - row->inside, row->inside + (size_t)1, out);
 }
 
 void words_folded(const struct row *row, struct buffer *out)
@@ -201,11 +214,13 @@ static void json_code(const struct row *row, enum rows_by by, struct json *json)
 {
     const struct profile *p = row->profile;
     bool code = row->frames && by < ROWS_BY_SPACE;
-    const struct profile_frame *f = code ? &p->frames[row->frames[0]] : NULL;
-    const struct profile_line *line = f && f->n_lines ? &p->lines[f->first_line] : NULL;
-    const char *path = code ? profile_module_path(p, row->frames[0]) : "";
+    uint32_t frame = code ? row_headline(row, by) : 0;
+    const struct profile_frame *f = code ? &p->frames[frame] : NULL;
+    const struct profile_line *line =
+        f && f->n_lines ? &p->lines[f->first_line + headline_line(p, frame)] : NULL;
+    const char *path = code ? profile_module_path(p, frame) : "";
     MEMOIR_CLEANUP(buffer_release)
-    struct buffer frame = BUFFER_INIT(PROFILE_STRING_MAX + 32);
+    struct buffer address = BUFFER_INIT(PROFILE_STRING_MAX + 32);
     field_text(json, "function",
                line && line->function && by <= ROWS_BY_FUNCTION ? profile_text(p, line->function)
                                                                 : NULL);
@@ -216,8 +231,8 @@ static void json_code(const struct row *row, enum rows_by by, struct json *json)
     field_known(json, "line", line && line->line && by <= ROWS_BY_STACK, line ? line->line : 0);
     field_text(json, "module", by != ROWS_BY_FILE ? path : NULL);
     if (*path && by <= ROWS_BY_STACK)
-        buffer_printf(&frame, "%s+0x%" PRIx64, path, f->offset);
-    field_text(json, "frame", buffer_string(&frame));
+        buffer_printf(&address, "%s+0x%" PRIx64, path, f->offset);
+    field_text(json, "frame", buffer_string(&address));
 }
 
 void words_json_row(const struct profile *p, const struct rows *rows, const struct row *row,
@@ -229,6 +244,9 @@ void words_json_row(const struct profile *p, const struct rows *rows, const stru
     json_place(row, o->by, json);
     words_site(row, o->by, true, &text);
     json_field_string(json, "site", buffer_string(&text));
+    buffer_reset(&text);
+    words_via(row, o->by, &text);
+    field_text(json, "via", buffer_string(&text));
     json_code(row, o->by, json);
     json_field_bool(json, "estimate", row->estimate);
     buffer_reset(&text);
@@ -273,6 +291,7 @@ void words_json_head(const struct profile *p, const struct rows *rows, const str
     json_field_u64(json, "processes", p->processes);
     json_field_double(json, "taken", (double)(p->taken_real_ns / NS_PER_MS) / 1000);
     json_field_string(json, "by", rows_by_words[o->by]);
+    json_field_bool(json, "at_peak", p->at_peak);
     json_field_u64(json, "matched", rows->n);
     json_field_u64(json, "live_bytes", rows->now.live_bytes);
     json_field_u64(json, "live_blocks", rows->now.live_blocks);

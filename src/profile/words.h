@@ -10,7 +10,8 @@
 struct buffer;
 struct json;
 
-/* As everywhere: "cache.c:80 load", and of scripts "train.py:41 in load". `line` as of profile_function(). */
+/* As everywhere: "cache.c:80 load", and of scripts "train.py:41 in load". `line` as of profile_function(). Names of functions
+ * are shortened (short_name.h). */
 void words_frame(const struct profile *profile, uint32_t frame, size_t line, struct buffer *out);
 
 /* Calls compiled into each other that a frame stands for; at least 1. */
@@ -18,6 +19,9 @@ size_t words_lines(const struct profile *profile, uint32_t frame);
 
 /* What a row is called: by stack "util.c:12 wrapper < cache.c:80 load < main", by device "0 H200" ... */
 void words_site(const struct row *row, enum rows_by by, bool utf8, struct buffer *out);
+/* What stands between the line that asked and the allocator (headline_via()); nothing where there is nothing, or by stack, where
+ * all is shown. */
+void words_via(const struct row *row, enum rows_by by, struct buffer *out);
 void words_device(const struct profile *profile, const struct profile_account *account,
                   struct buffer *out);
 

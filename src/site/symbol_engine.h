@@ -25,7 +25,7 @@ struct symbol_record_frame {
     uint32_t function_len; /* with terminator, or 0 */
     uint32_t file_len;
     uint32_t inlined;
-    uint32_t spare;
+    uint32_t function_bytes; /* of the outermost function's code; 0: not known */
 };
 
 struct symbol_engine;

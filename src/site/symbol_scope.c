@@ -264,6 +264,7 @@ static int scopes_find(const struct span *function, Dwarf_Die *unit, Dwarf_Addr 
 struct symbol {
     const char *name;         /* NULL: none */
     uint64_t function_offset; /* of the queried address from its start */
+    uint64_t bytes;           /* of its code; 0: not known */
 };
 
 /* libdwfl looks at every symbol each time, so the one at the start of a function is looked up once. */
@@ -275,7 +276,8 @@ static struct symbol symbol_find(const struct symbol_place *place, Dwarf_Addr ad
     if (!function) {
         const char *name =
             dwfl_module_addrinfo(place->module, address, &offset, &entry, NULL, NULL, NULL);
-        return (struct symbol){name, name ? offset + place->is_return_address : 0};
+        return (struct symbol){name, name ? offset + place->is_return_address : 0,
+                               name ? entry.st_size : 0};
     }
     Dwarf_Addr into = dwarf_address - function->start;
     if (!function->symbol_known) {
@@ -284,7 +286,8 @@ static struct symbol symbol_find(const struct symbol_place *place, Dwarf_Addr ad
         function->symbol = offset == 0 ? name : NULL;
         function->symbol_known = true;
     }
-    return (struct symbol){function->symbol, into + place->is_return_address};
+    return (struct symbol){function->symbol, into + place->is_return_address,
+                           function->end - function->start};
 }
 
 /* ---- frames ---- */
@@ -296,6 +299,7 @@ struct frame {
     uint32_t line;
     uint32_t column;
     uint64_t function_offset;
+    uint64_t function_bytes;
     bool inlined;
 };
 
@@ -323,6 +327,7 @@ static int frame_append(struct buffer *record, const struct frame *f)
         .function_len = function ? (uint32_t)function_len + 1 : 0,
         .file_len = f->file ? directory_len + (join ? 1 : 0) + file_len + 1 : 0,
         .inlined = f->inlined,
+        .function_bytes = f->function_bytes < UINT32_MAX ? (uint32_t)f->function_bytes : 0,
     };
     buffer_append(record, &out, sizeof(out));
     if (function) {
@@ -406,10 +411,12 @@ static int scopes_find_slowly(Dwarf_Die *unit, Dwarf_Addr address, Dwarf_Die **r
 
 /* Frames by the scopes around an address: their number, 0 if there are none. */
 static int scopes_append(const struct span *function, Dwarf_Die *unit, Dwarf_Addr address,
-                         uint64_t function_offset, const char *symbol, struct buffer *record)
+                         const struct symbol *symbol, struct buffer *record)
 {
     Dwarf_Die near[NESTING_MAX], *far = NULL;
-    struct frame f = {.directory = unit_directory(unit), .function_offset = function_offset};
+    struct frame f = {.directory = unit_directory(unit),
+                      .function_offset = symbol->function_offset,
+                      .function_bytes = symbol->bytes};
     int frames = 0;
     frame_set_line(&f, unit, address);
     int n = function ? scopes_find(function, unit, address, near) : 0;
@@ -425,8 +432,8 @@ static int scopes_append(const struct span *function, Dwarf_Die *unit, Dwarf_Add
         f.function = die_name(&scopes[i]);
         f.inlined = tag == DW_TAG_inlined_subroutine;
         /* A C++ constructor has several symbols and one DIE without linkage name. */
-        if (!f.inlined && symbol && (!f.function || symbol[0] == '_'))
-            f.function = symbol;
+        if (!f.inlined && symbol->name && (!f.function || symbol->name[0] == '_'))
+            f.function = symbol->name;
         if (frame_append(record, &f) == 0)
             frames++;
         if (!f.inlined)
@@ -448,10 +455,11 @@ int symbol_scope_resolve(const struct symbol_place *place, struct buffer *record
     bool has_unit = unit_find(place, address, &unit, &dwarf_address) != NULL;
     struct span *function = has_unit ? function_find(place, &unit, dwarf_address) : NULL;
     struct symbol symbol = symbol_find(place, address, function, dwarf_address);
-    struct frame f = {.function = symbol.name, .function_offset = symbol.function_offset};
+    struct frame f = {.function = symbol.name,
+                      .function_offset = symbol.function_offset,
+                      .function_bytes = symbol.bytes};
     if (has_unit) {
-        frames = scopes_append(function, &unit, dwarf_address, symbol.function_offset, symbol.name,
-                               record);
+        frames = scopes_append(function, &unit, dwarf_address, &symbol, record);
         if (frames == 0) { /* assembler has lines but no scopes */
             f.directory = unit_directory(&unit);
             frame_set_line(&f, &unit, dwarf_address);

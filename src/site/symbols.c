@@ -293,6 +293,7 @@ static struct entry *entry_make(const struct buffer *record)
         out->column = f.column;
         out->function_offset = f.function_offset;
         out->inlined = f.inlined != 0;
+        out->function_bytes = f.function_bytes;
     }
     return e;
 }

@@ -76,6 +76,7 @@ struct symbol_frame {
     uint32_t line;            /* 0 if not known */
     uint32_t column;          /* 0 if not known */
     uint64_t function_offset; /* of the queried offset from the start of the (outermost) function */
+    uint32_t function_bytes;  /* code of the (outermost) function; 0 if not known */
     bool inlined;             /* was compiled into the frame that follows */
 };
 

@@ -212,6 +212,8 @@ static inline __attribute__((always_inline)) bool alloc_known(void *block, size_
     book_add(&t->account->alloc_blocks, 1);
     book_add(&found.counters->alloc_bytes, bytes);
     book_add(&found.counters->alloc_blocks, 1);
+    if (unlikely(bytes >= TRACK_LARGE_BYTES))
+        track_settle(t); /* it makes a peak, though it may be gone before the next tick */
     return true;
 }
 

@@ -236,6 +236,10 @@ static inline bool track_may_alloc(const struct track_thread *t, const uint64_t 
 void track_settle(struct track_thread *t);
 void track_tick(struct track_thread *t);
 
+/* A block so large that the peak has to be looked at before it is counted as freed (book/peak.h), from who may take the
+ * fast way. Keeps errno. */
+void track_peak(struct track_thread *t, size_t bytes);
+
 /* Give a budget: after a block was counted by the slow way, or the distance to a sample has changed. */
 void track_grant(struct track_thread *t);
 

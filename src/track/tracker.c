@@ -15,6 +15,7 @@
 #include "book/identity.h"
 #include "book/lock.h"
 #include "book/making.h"
+#include "book/peak.h"
 #include "book/place.h"
 #include "book/report.h"
 #include "book/thread_key.h"
@@ -473,6 +474,16 @@ static void fold(struct track_thread *t)
     t->folded = live;
     book_fold(&t->tracker->writer, &t->book, t->tracker->account);
     track_leave(t);
+}
+
+void track_peak(struct track_thread *t, size_t bytes)
+{
+    int saved = errno;
+    if (t->account && track_enter(t)) {
+        book_peak_before_free(&t->tracker->writer, &t->book, t->tracker->account, bytes);
+        track_leave(t);
+    }
+    errno = saved;
 }
 
 void track_settle(struct track_thread *t)

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "book/peak.h"
 #include "track/beside.h"
 #include "track/fast.h"
 
@@ -308,10 +309,13 @@ static __attribute__((noinline)) void free_any(void *block)
             free_slowly(block);
         return;
     }
-    if (likely(take(t, block, &old)))
+    if (likely(take(t, block, &old))) {
+        if (unlikely(old.bytes >= BOOK_PEAK_LARGE_BYTES))
+            track_peak(t, old.bytes);
         count_free(t, old.site, old.bytes);
-    else
+    } else {
         track_free(block);
+    }
     if (unlikely(charge(&t->settle_left, old.bytes)))
         track_settle(t);
     real.free(block);
@@ -358,7 +362,8 @@ static __attribute__((noinline)) void free_far(void *block)
     uint64_t at = (uintptr_t)block + near_extent(block) - sizeof(uint64_t);
     size_t bytes;
     if (unlikely(beside_word(block) || real_chunk_odd(block, chunk) ||
-                 chunk < 2 * BOOK_TRAILER_LONG_BYTES || !count_free_long(t, at, &bytes)))
+                 chunk - 2 * BOOK_TRAILER_LONG_BYTES >= BOOK_PEAK_LARGE_BYTES ||
+                 !count_free_long(t, at, &bytes)))
         free_any(block);
     else if (unlikely(charge(&t->settle_left, bytes)))
         free_settling(block);
@@ -502,6 +507,8 @@ static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, ui
         held_put_back(&old);
         return NULL;
     }
+    if (unlikely(old.bytes >= BOOK_PEAK_LARGE_BYTES && bytes < old.bytes))
+        track_peak(t, old.bytes - bytes);
     count_moved(t, old.site, old.bytes);
     return any_done(t, to, bytes, caller);
 }

@@ -232,6 +232,13 @@ class Past(ClusterTest):
         self.assertTrue(common)
         for t in common:
             self.assertEqual(together[t], one[t] + two[t])
+        # Each step counts its nodes.
+        counted = n1.get(f"/api/v1/query?{question}&by=of&show=points,step_nodes&scope=cluster")[1]["rows"][0]
+        nodes = dict(map(tuple, counted["step_nodes"]))
+        self.assertEqual(set(nodes), {t for t, _ in counted["points"]})
+        self.assertEqual({nodes[t] for t in common}, {2})
+        alone = n1.get(f"/api/v1/query?{question}&by=of&show=step_nodes")[1]["rows"][0]["step_nodes"]
+        self.assertEqual({n for _, n in alone}, {1})
         times = sorted(together)
         step = min(b - a for a, b in zip(times, times[1:]))
         self.assertTrue(all(t % step == 0 for t in times), times)  # aligned to 1970

@@ -58,7 +58,7 @@ class Assertions(RunTest):
         self.assertEqual(done.returncode, 1)
         lines = done.stderr.splitlines()
         self.assertEqual(len(lines), 2)
-        self.assertRegex(lines[0], r"^memoir: assertion 'peak<1MB' failed: peak is 5\.1 MB; .*:7 main holds most at the end, 5\.0 MB$")
+        self.assertRegex(lines[0], r"^memoir: assertion 'peak<1MB' failed: peak is 5\.1 MB; .*:7 main held most at the peak, 5\.0 MB$")
         self.assertRegex(lines[1], r"^memoir: assertion 'allocations<50' failed: allocations is 1\d\d; ")
 
     def test_lost_blocks_need_no_further_option(self):

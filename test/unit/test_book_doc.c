@@ -91,12 +91,14 @@ static const struct field device[] = {
     FIELD(book_device, bus),   FIELD(book_device, spare),
 };
 static const struct field account[] = {
-    FIELD(book_account, type),        FIELD(book_account, space),
-    FIELD(book_account, device),      FIELD(book_account, flags),
-    FIELD(book_account, capacity),    FIELD(book_account, inherited_bytes),
-    FIELD(book_account, live_folded), FIELD(book_account, peak_bytes),
-    FIELD(book_account, name),        FIELD(book_account, inherited_blocks),
-    FIELD(book_account, spare),       FIELD(book_account, common),
+    FIELD(book_account, type),          FIELD(book_account, space),
+    FIELD(book_account, device),        FIELD(book_account, flags),
+    FIELD(book_account, capacity),      FIELD(book_account, inherited_bytes),
+    FIELD(book_account, live_folded),   FIELD(book_account, peak_bytes),
+    FIELD(book_account, name),          FIELD(book_account, inherited_blocks),
+    FIELD(book_account, at_peak_bytes), FIELD(book_account, at_peak_of),
+    FIELD(book_account, at_peak_seq),   FIELD(book_account, at_peak_time),
+    FIELD(book_account, spare),         FIELD(book_account, common),
 };
 static const struct field counters[] = {
     FIELD(book_counters, freed_bytes),     FIELD(book_counters, freed_blocks),
@@ -118,6 +120,9 @@ static const struct field site_counters[] = {
     FIELD(book_site_counters, freed_blocks),
     FIELD(book_site_counters, alloc_bytes),
     FIELD(book_site_counters, alloc_blocks),
+};
+static const struct field site_peak[] = {
+    FIELD(book_site_peak, set),
 };
 static const struct field module[] = {
     FIELD(book_module, bias),       FIELD(book_module, map_start), FIELD(book_module, map_end),
@@ -164,6 +169,7 @@ static const struct {
     STRUCT(book_counters, counters),
     STRUCT(book_counter_page, counter_page),
     STRUCT(book_site_counters, site_counters),
+    STRUCT(book_site_peak, site_peak),
     STRUCT(book_module, module),
     STRUCT(book_script, script),
     STRUCT(book_site, site),

@@ -7,6 +7,119 @@
 
 enum { HEAP = MEMOIR_SPACE_HEAP };
 
+/* ---- what sites held at the peak ---- */
+
+enum { KINDS = 4 };
+
+/* Each is a site of its own. */
+#define ASK(n)                                                                 \
+    __attribute__((noinline)) static void ask_##n(uint64_t id, uint64_t bytes) \
+    {                                                                          \
+        memoir_alloc(0, HEAP, id, bytes);                                      \
+        __asm__ volatile("" ::: "memory");                                     \
+    }                                                                          \
+    static_assert(n < KINDS, "a kind")
+
+ASK(0);
+ASK(1);
+ASK(2);
+ASK(3);
+static void (*const ask[KINDS])(uint64_t, uint64_t) = {ask_0, ask_1, ask_2, ask_3};
+
+static uint64_t difference(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* The sum over all sites is the peak, within the error that the book states. */
+static void expect_sum(const struct own_book *book, uint64_t error)
+{
+    uint64_t sum = 0;
+    for (size_t i = 1; i < book->sites.n_sites; i++) {
+        EXPECT(book->sites.at_peak[i].bytes != BOOK_SITES_AT_PEAK_UNKNOWN);
+        sum += book->sites.at_peak[i].bytes;
+    }
+    EXPECT(difference(sum, totals_of(0, HEAP).peak_bytes) <= error);
+}
+
+/* Blocks come and go at random while their number swells and shrinks, three times, each time to more; some are so large
+ * that one alone makes a peak. */
+static void peak_at_random(void)
+{
+    static struct {
+        uint32_t kind, bytes;
+    } blocks[3000];
+    uint64_t held[KINDS] = {0}, at_peak[KINDS] = {0}, live = 0, peak = 0, state = 7;
+    for (int i = 0; i < 60000; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+        uint32_t at = (uint32_t)(state >> 33) % 3000, swell = (uint32_t)(i % 20000) / 5000;
+        bool come = (state >> 20) % 8 < (swell < 2 ? 6 : 2);
+        if (come == (blocks[at].bytes != 0))
+            continue;
+        uint32_t kind = blocks[at].kind;
+        if (!come) {
+            memoir_free(0, HEAP, at + 1);
+            held[kind] -= blocks[at].bytes;
+            live -= blocks[at].bytes;
+            blocks[at].bytes = 0;
+            continue;
+        }
+        bool large = (state >> 25) % 100 == 0;
+        blocks[at].kind = kind = large ? 3 : (uint32_t)(state >> 28) % 3;
+        blocks[at].bytes =
+            1 + (uint32_t)(state >> 40) % (large ? 2000000 : 4000 * (1 + (uint32_t)i / 20000));
+        ask[kind](at + 1, blocks[at].bytes);
+        held[kind] += blocks[at].bytes;
+        live += blocks[at].bytes;
+        if (live > peak) {
+            peak = live;
+            memcpy(at_peak, held, sizeof(held));
+        }
+    }
+    struct own_book book = own_book_open();
+    uint64_t error = status_now().peak_error;
+    EXPECT(live < peak / 2); /* else this proves nothing */
+    expect_sum(&book, error);
+    size_t found = 0;
+    for (size_t k = 0; k < KINDS; k++)
+        for (size_t i = 1; i < book.sites.n_sites; i++)
+            found += difference(book.sites.at_peak[i].bytes, at_peak[k]) <= error &&
+                     at_peak[k] > 2 * error;
+    EXPECT(found >= KINDS);
+}
+
+static void sites_at_the_peak_sum_to_it(void **unused)
+{
+    in_child(peak_at_random, 0);
+}
+
+/* One free of all that there is: nothing folds before it. */
+static void peak_of_one_block(void)
+{
+    ask_0(1, 50000);
+    ask_1(2, 5 << 20);
+    ask_2(3, 100 << 20);
+    memoir_free(0, HEAP, 3);
+    memoir_free(0, HEAP, 2);
+    for (int i = 0; i < 100; i++)
+        ask_3(10 + (uint64_t)i, 3000);
+    struct own_book book = own_book_open();
+    expect_sum(&book, status_now().peak_error);
+    uint64_t most = 0, blocks = 0;
+    for (size_t i = 1; i < book.sites.n_sites; i++)
+        if (book.sites.at_peak[i].bytes > most) {
+            most = book.sites.at_peak[i].bytes;
+            blocks = book.sites.at_peak[i].blocks;
+        }
+    EXPECT_EQUAL(most, 100 << 20);
+    EXPECT_EQUAL(blocks, 1);
+}
+
+static void a_peak_of_one_block_is_known(void **unused)
+{
+    in_child(peak_of_one_block, 0);
+}
+
 /* ---- who is charged ---- */
 
 static uint64_t next_id = 1;
@@ -243,6 +356,8 @@ static void sites_in_replaced_libraries_have_the_right_name(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sites_at_the_peak_sum_to_it),
+        cmocka_unit_test(a_peak_of_one_block_is_known),
         cmocka_unit_test(site_is_the_caller),
         cmocka_unit_test(site_is_the_stack_if_asked),
         cmocka_unit_test(site_is_nothing_if_asked),

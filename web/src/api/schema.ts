@@ -201,6 +201,43 @@ export interface Process {
   } | null
 }
 
+export interface Tracing {
+  pid: number
+  state: "on" | "paused"
+}
+
+export interface ScanSum {
+  blocks: number
+  bytes: number
+}
+
+export interface Scan {
+  schema: "memoir.scan/1"
+  time: Time
+  pid: number
+  program: string
+  /** all of its memory was read: what is called lost is lost */
+  proof: boolean
+  unread_bytes: number
+  stood_still_ms: number
+  lost: ScanSum
+  indirectly_lost: ScanSum
+  reachable: ScanSum
+  inherited_lost: ScanSum
+  /** sites that are not in the list */
+  sites_more: number
+  sites: ({
+    state: "lost" | "indirectly lost"
+    blocks: number
+    bytes: number
+    oldest_seconds: number
+    site: string | null
+    frame: string | null
+    function: string | null
+    file: string | null
+  })[]
+}
+
 export interface TrackingWish {
   on: boolean
 }
@@ -221,6 +258,8 @@ export interface Sites {
   /** seconds since 1970 */
   taken?: number
   by: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   matched: number
   live_bytes: number
   live_blocks: number
@@ -252,8 +291,10 @@ export interface Site {
   device?: number | null
   device_name?: string | null
   device_uid?: string | null
-  /** for people */
+  /** the line of the program's own code, for people */
   site: string
+  /** what that line calls to get its memory */
+  via?: string | null
   function?: string | null
   file?: string | null
   line?: number | null
@@ -280,6 +321,8 @@ export interface Flame {
   time: Time
   pid: number
   program: string
+  /** live figures are those at the peak of each account, not those of now */
+  at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
   /** functions */
@@ -362,6 +405,7 @@ export interface ExplainPart {
 
 export interface ExplainSite {
   site: string
+  via?: string | null
   /** resident, an estimate */
   bytes: number
   live_bytes: number
@@ -395,6 +439,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
+  /** its calls are not recorded at present; totals go on */
+  paused: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
@@ -960,6 +1006,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Blocks that processes still held when they ended, the largest of each */
+  'GET /api/v1/exited_blocks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** The cluster: its nodes with state, version and last answer */
   'GET /api/v1/cluster': {
     args: Record<string, never>
@@ -986,6 +1046,7 @@ export interface Routes {
       sort?: "live" | "allocated" | "blocks"
       limit?: number
       stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -995,6 +1056,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/flame': {
     args: {
       pid: number
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       inverted?: "yes" | "no" | "true" | "false" | "1" | "0"
       node?: string
@@ -1007,6 +1069,7 @@ export interface Routes {
       pid: number
       format?: "pprof" | "folded" | "speedscope"
       sort?: "live" | "allocated" | "blocks"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
       space?: string
       node?: string
     }
@@ -1082,6 +1145,22 @@ export interface Routes {
       node?: string
     }
     answer: Tracking
+  }
+  /** Begin or stop to record what a process calls of CUDA */
+  'POST /api/v1/processes/{pid}/tracing': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Tracing
+  }
+  /** Look for heap blocks that a process can no longer reach */
+  'POST /api/v1/processes/{pid}/scan': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Scan
   }
   /** What was held, over time */
   'GET /api/v1/history': {

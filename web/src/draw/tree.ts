@@ -8,6 +8,7 @@ export interface FlameAnswer {
   values: string[]
   nodes: number[][] // [parent, name, value...]; node 0 is the root, parents come first
   estimate?: number[] // nodes that are estimated from samples
+  at_peak?: boolean // live figures are those at the peak
 }
 
 export interface Frame {

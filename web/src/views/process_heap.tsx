@@ -28,23 +28,26 @@ const VALUES = [
   ['live_blocks', 'Held blocks'],
   ['alloc_bytes', 'Allocated bytes'],
   ['alloc_blocks', 'Allocations'],
+  ['peak_bytes', 'Held at the peak'],
 ] as const
 type Value = (typeof VALUES)[number][0]
 
 const ROWS_MAX = 2000
 
 export function Heap({ pid, tracking }: { pid: number; tracking: TrackingState }): JSX.Element {
-  const { data, problem } = useResource<FlameAnswer>(`/processes/${pid}/flame`, {}, { every: 2000 })
+  const value: Value = VALUES.find(([id]) => id === word('value'))?.[0] ?? 'live_bytes'
+  const peak = value === 'peak_bytes'
+  const question = peak ? { at_peak: 'yes' as const } : {}
+  const { data, problem } = useResource<FlameAnswer>(`/processes/${pid}/flame`, question, { every: 2000 })
   const [moments, setMoments] = useState<Moment[]>([])
   const [held, setHeld] = useState<FlameAnswer | null>(null)
   useEffect(() => {
-    if (data) setMoments((before) => addMoment(before, data, Date.now()))
+    if (data && !data.at_peak) setMoments((before) => addMoment(before, data, Date.now()))
   }, [data])
   const now = held ?? data
-  const value: Value = VALUES.find(([id]) => id === word('value'))?.[0] ?? 'live_bytes'
   const unit = value.endsWith('bytes') ? 'bytes' : 'blocks'
   const against = moments.find((moment) => String(moment.time) === word('against')) ?? null
-  const root = useMemo(() => (now ? makeTree(now, against?.answer ?? null, value) : null), [now, against, value])
+  const root = useMemo(() => (now ? makeTree(now, against?.answer ?? null, peak ? 'live_bytes' : value) : null), [now, against, value, peak])
 
   if (!data) {
     if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The heap by call stacks" />
@@ -118,7 +121,7 @@ export function Heap({ pid, tracking }: { pid: number; tracking: TrackingState }
   )
 }
 
-function makeTree(now: FlameAnswer, old: FlameAnswer | null, value: Value): Frame | null {
+function makeTree(now: FlameAnswer, old: FlameAnswer | null, value: string): Frame | null {
   const tree = treeOf(now, Math.max(0, now.values.indexOf(value)))
   const before = old && treeOf(old, Math.max(0, old.values.indexOf(value)))
   return tree && before ? treeDiff(before, tree) : tree
