@@ -17,6 +17,7 @@
 #include "observe/kernel_internal.h"
 #include "observe/pins.h"
 #include "observe/probe_table.h"
+#include "observe/uprobe_link.h"
 
 /* The compiled programs, as bytes. libbpf wants them aligned. */
 static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
@@ -77,9 +78,9 @@ static int object_open(struct kernel *k, const struct kernel_options *options)
     k->session = bpf_object__find_program_by_name(k->object, "call_session");
     if (!k->enter || !k->leave || !k->session)
         return -EINVAL;
-    bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
-    bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
-    bpf_program__set_expected_attach_type(k->session, (enum bpf_attach_type)ATTACH_UPROBE_SESSION);
+    bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)UPROBE_LINK_MULTI);
+    bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)UPROBE_LINK_MULTI);
+    bpf_program__set_expected_attach_type(k->session, (enum bpf_attach_type)UPROBE_LINK_SESSION);
     bpf_program__set_autoload(k->enter, !k->has_session);
     bpf_program__set_autoload(k->leave, !k->has_session);
     bpf_program__set_autoload(k->session, k->has_session);

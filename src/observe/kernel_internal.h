@@ -10,8 +10,6 @@
 #include "observe/pins.h"
 
 enum {
-    ATTACH_UPROBE_MULTI = 48,
-    ATTACH_UPROBE_SESSION = 57, /* since Linux 6.13 */
     LIBRARIES_MAX = 64,
     LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
     LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */

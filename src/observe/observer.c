@@ -537,7 +537,7 @@ static int start(struct observer *o)
     if (r == 0 && device_facts_new(&o->facts) < 0)
         log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)
-        r = control_new(o, options->socket, &o->control);
+        r = control_new(observer_request, o, options->socket, &o->control);
     if (r < 0) {
         log_error("cannot start: %s", strerror(-r));
         return r;
