@@ -71,7 +71,7 @@ class Query(CommandTest):
                 self.assertEqual(pids, {dead.pid})
         self.assertEqual(self.query("--show", "count,device"), [{"count": 1, "device": DEVICE}])
         rows = self.query("--by", "state", "--show", "count", "--sort", "state")
-        self.assertEqual([row["state"] for row in rows], ["exited", "running"])
+        self.assertEqual([row["state"] for row in rows], ["exited", "exited_blocks", "running"])
 
     def test_nothing_that_matches_ends_with_3(self):
         done = memoir("query", "--dir", self.dir, "--where", "pid>0", check=3)
@@ -172,7 +172,8 @@ class Query(CommandTest):
         done = memoir("query", "--columns", "--json", check=0)
         columns = json.loads(done.stdout)["columns"]
         self.assertEqual({c["table"] for c in columns},
-                         {"processes", "host", "system", "cgroups", "accounts", "devices", "device_processes", "buffers", "sites", "leaks", "stacks", "history", "exited"})
+                         {"processes", "host", "system", "cgroups", "accounts", "devices", "device_processes", "buffers", "sites", "leaks", "stacks", "history", "exited",
+                          "exited_blocks"})
         self.assertTrue(all(c["help"] for c in columns))
         private = {(c["table"], c["column"]) for c in columns if c["private"]}
         self.assertIn(("processes", "command"), private)

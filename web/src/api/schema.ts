@@ -1006,6 +1006,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Blocks that processes still held when they ended, the largest of each */
+  'GET /api/v1/exited_blocks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** The cluster: its nodes with state, version and last answer */
   'GET /api/v1/cluster': {
     args: Record<string, never>
