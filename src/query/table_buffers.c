@@ -82,7 +82,7 @@ static void name_frame(struct query_book *book, uint64_t frame, struct buffer *o
     const struct query_world *world = book->scan->world;
     if (!module) {
         if (BOOK_FRAME_MODULE(frame) == BOOK_MODULE_NONE)
-            buffer_printf(out, "0x%" PRIx64, offset);
+            buffer_append_str(out, "[JIT]");
         return;
     }
     const struct ledger_process *p = book->process;
