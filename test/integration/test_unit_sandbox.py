@@ -61,6 +61,26 @@ class Sandbox(test_trust.TrustTest):
         self.eventually(lambda: self.rows("/exited", where=f"pid={ended.pid}"), bool, "its end is told")
 
 
+class Boxed:
+    def api(self, *flags, **options):
+        return super().api(*flags, **{"prefix": unit_sandbox.prefix(), **options})
+
+
+@unittest.skipIf(REASON, REASON)
+class Memory(Boxed, test_trust.Memory):
+    """What users cannot make root's memoird read, with exactly the rights that the unit gives it."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Names(Boxed, test_trust.Names):
+    pass
+
+
+@unittest.skipIf(REASON, REASON)
+class Pids(Boxed, test_trust.Pids):
+    pass
+
+
 @unittest.skipIf(REASON, REASON)
 class Tracing(test_trace_api.TraceTest):
     def test_cuda_programs_are_traced(self):
