@@ -4,6 +4,7 @@ import os
 import subprocess
 import unittest
 
+import test_api_track
 import test_exits
 import test_trace_api
 import test_trust
@@ -74,6 +75,11 @@ class Memory(Boxed, test_trust.Memory):
 @unittest.skipIf(REASON, REASON)
 class Names(Boxed, test_trust.Names):
     pass
+
+
+@unittest.skipIf(REASON, REASON)
+class Tracked(Boxed, test_api_track.TrackedTest):
+    """Scans stop a process by ptrace(), others read its memory."""
 
 
 @unittest.skipIf(REASON, REASON)
