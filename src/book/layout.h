@@ -54,13 +54,14 @@ enum book_source {
     BOOK_SOURCE_SOCKET = 5,   /* reports over a socket, written by the daemon */
     BOOK_SOURCE_REGION = 6,   /* another program's own shared region, written by the daemon */
     BOOK_SOURCE_CUDA = 7,     /* set aside: a shim over CUDA inside the process */
-    BOOK_SOURCE_ATTACH = 8,   /* set aside: heap probes attached to one running process */
+    BOOK_SOURCE_ATTACH = 8, /* heap probes attached to a running process, written by the observer */
 };
 
-/* Does it count every block of the heap, whoever asked for it? */
+/* Does it count every block of the heap, whoever asked for it? One that was attached does for blocks that are younger. */
 static inline bool book_source_counts_heap(uint32_t source)
 {
-    return source == BOOK_SOURCE_MALLOC || source == BOOK_SOURCE_TRACK;
+    return source == BOOK_SOURCE_MALLOC || source == BOOK_SOURCE_TRACK ||
+           source == BOOK_SOURCE_ATTACH;
 }
 
 /* Where a book stands. It only moves forward. It tells about the book's own writer: a process may close

@@ -28,15 +28,12 @@ extern const struct cluster_values cluster_defaults;
     }
 
 extern const struct command cmd_cluster_init, cmd_cluster_invite, cmd_cluster_join,
-    cmd_cluster_leave, cmd_cluster_tracking;
+    cmd_cluster_leave, cmd_cluster_tracking, cmd_cluster_tracing, cmd_cluster_scan;
 
 void cluster_decrefp(struct json_t **json);
 
 /* A question, and the member "cluster" of the answer, for json_decref(). Says what is wrong. */
 int cluster_request(const char *socket, const char *question, struct json_t **ret_cluster);
-
-/* The answer of a call to another node. */
-int cluster_call_print(const struct json_t *answer);
 
 /* A call to another node as one line of JSON. */
 struct buffer;

@@ -216,91 +216,16 @@ static const struct command cmd_cluster_key = {
     .run = key_run,
 };
 
-/* ---- tracking ---- */
-
-static int tracking_run(const void *values, const struct operands *operands)
-{
-    const struct cluster_values *v = values;
-    if (operands->n != 3 || (strcmp(operands->words[2], "on") && strcmp(operands->words[2], "off")))
-        return command_misuse(&cmd_cluster_tracking, "expected NODE PID on|off");
-    char target[64], *end;
-    unsigned long pid = strtoul(operands->words[1], &end, 10);
-    if (*end || pid == 0 || pid > INT32_MAX)
-        return command_misuse(&cmd_cluster_tracking, "'%s' is not a valid PID", operands->words[1]);
-    snprintf(target, sizeof(target), "/api/v1/processes/%lu/tracking", pid);
-    bool on = strcmp(operands->words[2], "on") == 0;
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer question = BUFFER_INIT(OUTPUT_MAX);
-    MEMOIR_CLEANUP(cluster_decrefp)
-    json_t *answer = NULL;
-    int r =
-        cluster_call_question(operands->words[0], target, on ? "{\"on\":true}" : "{\"on\":false}",
-                              v->token_file, &question);
-    if (r == COMMAND_OK)
-        r = elsewhere_request(v->socket, buffer_string(&question), &answer);
-    if (question.data)
-        explicit_bzero(question.data, question.len);
-    if (r != COMMAND_OK)
-        return r;
-    return cluster_call_print(answer);
-}
-
-static const struct option_spec tracking_options[] = {
-    OPTION_HELP,
-    {"node-token", 0, OPTION_STRING, AT(token_file), "FILE",
-     "FILE has a token of that node with the role control"},
-    OPTION_CLUSTER_SOCKET,
-    {0},
-};
-static const struct command_example tracking_examples[] = {
-    {"memoir cluster tracking web 4242 on",
-     "count the allocations of process 4242 on the node web"},
-    {0},
-};
-const struct command cmd_cluster_tracking = {
-    .name = "cluster tracking",
-    .usage = "cluster tracking NODE PID on|off [OPTION...]",
-    .help = "switch the tracking of a process on another node",
-    .description =
-        "Switches the tracking of a process that runs under memoir run on another node. That node decides: it takes a token of "
-        "its own with the role control, or a node that its cluster-trust names, and a process of the user whose token it is. It "
-        "writes a line to its audit.",
-    .options = tracking_options,
-    .examples = tracking_examples,
-    .operands_max = 3,
-    .values_size = sizeof(cluster_defaults),
-    .defaults = &cluster_defaults,
-    .run = tracking_run,
-};
-
-int cluster_call_print(const json_t *answer)
-{
-    const json_t *call = json_object_get(answer, "call");
-    const json_t *missing = json_object_get(json_object_get(answer, "cluster"), "missing");
-    if (!json_is_object(call)) {
-        const json_t *node = json_array_get(missing, 0);
-        const char *why = json_string_value(json_object_get(node, "why"));
-        return command_fail("the node does not answer: %s", why ? why : "it is gone");
-    }
-    const char *body = json_string_value(json_object_get(call, "body"));
-    MEMOIR_CLEANUP(cluster_decrefp)
-    json_t *document = body ? json_loads(body, 0, NULL) : NULL;
-    if (json_integer_value(json_object_get(call, "status")) >= 400) {
-        const char *detail = json_string_value(json_object_get(document, "detail"));
-        return command_fail("%s", detail ? detail : "the node refused it");
-    }
-    const char *state = json_string_value(json_object_get(document, "state"));
-    printf("tracking is %s\n", state ? state : "switched");
-    return COMMAND_OK;
-}
-
 /* ---- the command ---- */
 
 static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 static const struct command *const parts[] = {
-    &cmd_cluster_status, &cmd_cluster_init, &cmd_cluster_invite,   &cmd_cluster_join,
-    &cmd_cluster_leave,  &cmd_cluster_key,  &cmd_cluster_tracking, NULL,
+    &cmd_cluster_status,   &cmd_cluster_init,
+    &cmd_cluster_invite,   &cmd_cluster_join,
+    &cmd_cluster_leave,    &cmd_cluster_key,
+    &cmd_cluster_tracking, &cmd_cluster_tracing,
+    &cmd_cluster_scan,     NULL,
 };
 static const struct command_example examples[] = {
     {"sudo memoir cluster init",

@@ -25,10 +25,10 @@
 enum { MESSAGE_MAX = 65536, FRAME_EXTRA_MAX = 65536, PARTS_MAX = 32 };
 
 const struct command *const commands[] = {
-    &cmd_top,     &cmd_ps,     &cmd_devices, &cmd_buffers, &cmd_sites, &cmd_flame,
-    &cmd_leaks,   &cmd_heap,   &cmd_explain, &cmd_query,   &cmd_log,   &cmd_history,
-    &cmd_exited,  &cmd_run,    &cmd_trace,   &cmd_pin,     &cmd_open,  &cmd_token,
-    &cmd_cluster, &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
+    &cmd_top,    &cmd_ps,      &cmd_devices, &cmd_buffers, &cmd_sites,   &cmd_flame,  &cmd_leaks,
+    &cmd_heap,   &cmd_explain, &cmd_query,   &cmd_log,     &cmd_history, &cmd_exited, &cmd_run,
+    &cmd_attach, &cmd_detach,  &cmd_trace,   &cmd_pin,     &cmd_open,    &cmd_token,  &cmd_cluster,
+    &cmd_doctor, &cmd_demo,    &cmd_help,    NULL,
 };
 
 static struct sigaction inherited_pipe;

@@ -142,6 +142,8 @@ extern const struct command cmd_leaks;
 extern const struct command cmd_log;
 extern const struct command cmd_open;
 extern const struct command cmd_token;
+extern const struct command cmd_attach;
+extern const struct command cmd_detach;
 extern const struct command cmd_trace;
 extern const struct command cmd_cluster;
 extern const struct command cmd_pin;

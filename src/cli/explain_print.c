@@ -68,14 +68,13 @@ static void site_lines(const struct explain *e, const struct explain_sites *site
             uint64_t rest = sites->others_bytes;
             for (size_t k = i; k < sites->n; k++)
                 rest += sites->all[k].bytes;
-            hidden_line(term, out, "further sites", sites->others + sites->n - i, rest,
-                        e->rss_bytes);
+            hidden_line(term, out, "more", sites->others + sites->n - i, rest, e->rss_bytes);
             return;
         }
         figures(term, out, sites->all[i].bytes, e->rss_bytes, true, STYLE_PLAIN);
         name_line(term, out, sites->all[i].text, sites->all[i].via);
     }
-    hidden_line(term, out, "further sites", sites->others, sites->others_bytes, e->rss_bytes);
+    hidden_line(term, out, "more", sites->others, sites->others_bytes, e->rss_bytes);
 }
 
 static void part_lines(const struct explain *e, enum explain_kind kind, size_t top,

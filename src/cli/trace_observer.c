@@ -169,27 +169,61 @@ static int spawn(struct trace_observer *o, struct starting *s, char *why)
     return r;
 }
 
+/* What every start needs: the program, the rights, the directory of sockets. */
+static int prepare(const char *what, char *path, size_t size,
+                   char why[static TRACE_OBSERVER_WHY_MAX])
+{
+    if (!trace_observer_program(path, size)) {
+        snprintf(why, TRACE_OBSERVER_WHY_MAX,
+                 PROGRAM " is not installed: this build of Memoir has no BPF");
+        return -ENOENT;
+    }
+    if (geteuid() != 0) {
+        snprintf(why, TRACE_OBSERVER_WHY_MAX, "%s needs root: try sudo", what);
+        return -EPERM;
+    }
+    int made = trace_ask_dir_make();
+    if (made < 0)
+        snprintf(why, TRACE_OBSERVER_WHY_MAX, "cannot use '%s': %s", TRACE_ASK_DIR,
+                 made == -EPERM ? "users other than root can write to it" : strerror(-made));
+    return made;
+}
+
+int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *options,
+                              char why[static TRACE_OBSERVER_WHY_MAX])
+{
+    char path[PATH_MAX], sample[24], blocks[24];
+    struct starting s = {.program = path};
+    struct trace_observer o = {.hold = -1};
+    int r = prepare("attaching without memoird", path, sizeof(path), why);
+    if (r < 0)
+        return r;
+    snprintf(s.pid, sizeof(s.pid), "%d", (int)pid);
+    snprintf(s.socket, sizeof(s.socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    snprintf(sample, sizeof(sample), "%llu", (unsigned long long)options->sample_bytes);
+    snprintf(blocks, sizeof(blocks), "%llu", (unsigned long long)options->blocks_max);
+    add(&s, PROGRAM);
+    add(&s, "--heap");
+    add_option(&s, "--pid", s.pid);
+    add_option(&s, "--socket", s.socket);
+    add_option(&s, "--dir", options->dir);
+    add_option(&s, "--sample-bytes", options->sample_bytes ? sample : NULL);
+    add_option(&s, "--blocks-max", options->blocks_max ? blocks : NULL);
+    add_option(&s, "--budget", options->budget);
+    add(&s, "--ready");
+    add(&s, s.ready);
+    return spawn(&o, &s, why);
+}
+
 int trace_observer_start(struct trace_observer *o, pid_t pid, bool detached, const char *search,
                          const char *dir, char why[static TRACE_OBSERVER_WHY_MAX])
 {
     char path[PATH_MAX], refused[TRACE_ASK_WHY_MAX];
     struct starting s = {.program = path};
     *o = (struct trace_observer){.hold = -1};
-    if (!trace_observer_program(path, sizeof(path))) {
-        snprintf(why, TRACE_OBSERVER_WHY_MAX,
-                 PROGRAM " is not installed: this build of Memoir has no BPF");
-        return -ENOENT;
-    }
-    if (geteuid() != 0) {
-        snprintf(why, TRACE_OBSERVER_WHY_MAX, "tracing needs root: try sudo");
-        return -EPERM;
-    }
-    int made = trace_ask_dir_make();
-    if (made < 0) {
-        snprintf(why, TRACE_OBSERVER_WHY_MAX, "cannot use '%s': %s", TRACE_ASK_DIR,
-                 made == -EPERM ? "users other than root can write to it" : strerror(-made));
-        return made;
-    }
+    int r = prepare("tracing", path, sizeof(path), why);
+    if (r < 0)
+        return r;
     snprintf(s.pid, sizeof(s.pid), "%d", (int)pid);
     trace_observer_socket(pid, s.socket);
     strcpy(o->socket, s.socket);
@@ -203,7 +237,7 @@ int trace_observer_start(struct trace_observer *o, pid_t pid, bool detached, con
     add(&s, "--system-calls"); /* who traces one program wants to know all of it */
     add(&s, "--ready");
     add(&s, s.ready);
-    int r = spawn(o, &s, why);
+    r = spawn(o, &s, why);
     if (r < 0)
         return r;
     if (detached) {

@@ -33,6 +33,17 @@ int trace_observer_start(struct trace_observer *observer, pid_t pid, bool detach
                          const char *search, const char *dir,
                          char why[static TRACE_OBSERVER_WHY_MAX]);
 
+/* Start memoir-observe for the heap of a process and wait until its probes are in. It outlives us and ends with the process. Zeros and NULL
+ * take the defaults. -errno with `why`. */
+struct trace_heap_options {
+    const char *dir;       /* of books */
+    uint64_t sample_bytes; /* between two stacks */
+    uint64_t blocks_max;   /* live blocks that are kept */
+    const char *budget;    /* percent */
+};
+int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *options,
+                              char why[static TRACE_OBSERVER_WHY_MAX]);
+
 /* End the one that was started; all its probes are gone then. */
 void trace_observer_end(struct trace_observer *observer);
 

@@ -225,7 +225,8 @@ static uint64_t stall_of(const struct gather *g)
     bool congested = waiting > GATHER_CROWD && waiting > g->n / 100;
     uint64_t pause_ms = congested ? GATHER_STALL_MS : GATHER_FLOW_MS;
     uint64_t flow_ns = g->last_ns ? g->last_ns + pause_ms * NS_PER_MS : 0;
-    uint64_t stall_ns = flow_ns > g->stall_ns ? flow_ns : g->stall_ns;
+    uint64_t least_ns = congested ? g->begin_ns + GATHER_CROWD_MS * NS_PER_MS : g->stall_ns;
+    uint64_t stall_ns = flow_ns > least_ns ? flow_ns : least_ns;
     return stall_ns < g->deadline_ns ? stall_ns : g->deadline_ns;
 }
 

@@ -5,7 +5,7 @@
  *     WAITING   nothing has come. It is given up GATHER_STALL_MS after the question or, while answers of other nodes keep coming,
  *               when none came for GATHER_FLOW_MS: the asker needs time for a thousand answers. Where more than GATHER_CROWD
  *               nodes and a hundredth of all are waiting, the network or a machine is congested rather than so many nodes dead:
- *               then the pause has to last GATHER_STALL_MS
+ *               then the pause has to last GATHER_STALL_MS, and none is given up before GATHER_CROWD_MS
  *     WORKING   it acknowledged: given up at the deadline
  *     ANSWERED  its answer is part of the result
  *     REFUSED   it said why it does not answer
@@ -30,6 +30,7 @@ enum {
     GATHER_STALL_MS = 100,
     GATHER_FLOW_MS = 50,
     GATHER_CROWD = 16,
+    GATHER_CROWD_MS = 500,
     GATHER_DEADLINE_MS = 2000,
     GATHER_REPLY_MAX = 8 << 20, /* bytes of one node's answer, all parts */
     GATHER_ROWS_MAX = 200000,   /* of the merged result; the rest is counted */

@@ -64,16 +64,21 @@ bool api_cluster_wanted(const struct http_call *call)
     return http_argument(call, "node") || (scope && strcmp(scope, "cluster") == 0);
 }
 
+static struct clustering_viewer asker_of(struct http_call *call, const struct daemon *daemon)
+{
+    uint32_t uid = http_viewer(call)->uid;
+    return (struct clustering_viewer){
+        .local = api_viewer(call),
+        .user = uid == HTTP_VIEWER_NOBODY ? NULL : asking_user_name(daemon->asking, uid),
+        .token = http_argument(call, "node") ? http_node_token(call) : NULL,
+    };
+}
+
 void api_cluster_query(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
 {
-    const struct http_viewer *viewer = http_viewer(call);
     struct query_error wrong = {0};
     struct clustering_ask *ask;
-    struct clustering_viewer asker = {
-        .local = api_viewer(call),
-        .user = viewer->uid == HTTP_VIEWER_NOBODY ? NULL
-                                                  : asking_user_name(daemon->asking, viewer->uid),
-    };
+    struct clustering_viewer asker = asker_of(call, daemon);
     struct clustering_window window = {0};
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
     bool past = table && table->needs & QUERY_NEEDS_HISTORY;
@@ -143,16 +148,11 @@ static void on_called(void *context, struct gather *gather)
 
 bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char *node)
 {
-    const struct http_viewer *viewer = http_viewer(call);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer target = BUFFER_INIT(HTTP_TARGET_MAX);
     struct clustering_ask *ask;
     bool self = false;
-    struct clustering_viewer asker = {
-        .local = api_viewer(call),
-        .user = viewer->uid == HTTP_VIEWER_NOBODY ? NULL
-                                                  : asking_user_name(daemon->asking, viewer->uid),
-    };
+    struct clustering_viewer asker = asker_of(call, daemon);
     size_t len;
     const char *body = http_request_body(call, &len);
     int r = http_target(call, "node", &target);

@@ -87,12 +87,16 @@ bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char 
 
 void api_answer_process(struct http_call *call, void *context);
 void api_answer_tracking(struct http_call *call, void *context);
+void api_answer_tracing(struct http_call *call, void *context);
+void api_answer_scan(struct http_call *call, void *context);
 
 /* The process of the path's {pid} with a book, which the viewer may see the inside of; else NULL, and the call
  * has its problem. */
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon);
 
 /* The same for any process, with a book (*ret_process) or without one (NULL). False: the call has its problem, or is run again. */
+/* The body {"on": true}: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on);
 bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
                  struct ledger_process **ret_process);
 
@@ -107,6 +111,11 @@ struct job {
     void (*release)(struct job *job); /* frees what is below; NULL: nothing */
     void *more;
 };
+
+/* On the worker: where the resident memory of a process goes, read with the rights of the viewer. A root daemon has
+ * rights that a viewer lacks, so it leaves the reading to the broker. */
+struct explain;
+int api_explain_take(struct job *job, pid_t pid, uint32_t uid, struct explain *ret_explain);
 
 /* Give the call to the worker; `process` may be NULL. Where that is not possible the call gets its problem and `more` is
  * released. */

@@ -381,8 +381,7 @@ void api_answer_process(struct http_call *call, void *context)
 
 /* ---- the switch ---- */
 
-/* {"on": true} */
-static int wish_read(struct http_call *call, bool *ret_on)
+bool api_wish_on(struct http_call *call, bool *ret_on)
 {
     size_t len;
     const char *body = http_request_body(call, &len);
@@ -396,7 +395,10 @@ static int wish_read(struct http_call *call, bool *ret_on)
             known = json_read_bool(&read, ret_on);
         else
             json_read_fail(&read, "unknown member");
-    return json_read_finish(&read) < 0 || !known ? -EINVAL : 0;
+    if (json_read_finish(&read) >= 0 && known)
+        return true;
+    http_problem(call, 400, "bad-body", "expected {\"on\": true} or {\"on\": false}");
+    return false;
 }
 
 static void cannot_track(struct http_call *call, const struct ledger_process *p,
@@ -433,10 +435,8 @@ void api_answer_tracking(struct http_call *call, void *context)
     uint64_t pid = 0;
     bool on = false;
     (void)http_number(call, "pid", &pid);
-    if (wish_read(call, &on) < 0) {
-        http_problem(call, 400, "bad-body", "expected {\"on\": true} or {\"on\": false}");
+    if (!api_wish_on(call, &on))
         return;
-    }
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
     const struct ledger_process *p = find_proved(daemon, (pid_t)pid);

@@ -178,6 +178,44 @@ static const struct http_schema schemas[] = {
             "properties": {
                 "bytes": {"type": "integer"}, "headroom": {"type": "integer"}, "where": {"type": "string"}}}
     }})},
+{"Tracing", JSON({
+    "type": "object",
+    "required": ["pid", "state"],
+    "properties": {
+        "pid": {"type": "integer"},
+        "state": {"type": "string", "enum": ["on", "paused"]}}})},
+{"ScanSum", JSON({
+    "type": "object",
+    "required": ["blocks", "bytes"],
+    "properties": {"blocks": {"type": "integer"}, "bytes": {"type": "integer"}}})},
+{"Scan", JSON({
+    "type": "object",
+    "required": ["schema", "time", "pid", "program", "proof", "unread_bytes", "stood_still_ms", "lost", "indirectly_lost", "reachable", "inherited_lost", "sites_more", "sites"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.scan/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "pid": {"type": "integer"},
+        "program": {"type": "string"},
+        "proof": {"type": "boolean", "description": "all of its memory was read: what is called lost is lost"},
+        "unread_bytes": {"type": "integer"},
+        "stood_still_ms": {"type": "number"},
+        "lost": {"$ref": "#/components/schemas/ScanSum"},
+        "indirectly_lost": {"$ref": "#/components/schemas/ScanSum"},
+        "reachable": {"$ref": "#/components/schemas/ScanSum"},
+        "inherited_lost": {"$ref": "#/components/schemas/ScanSum"},
+        "sites_more": {"type": "integer", "description": "sites that are not in the list"},
+        "sites": {"type": "array", "items": {
+            "type": "object",
+            "required": ["state", "blocks", "bytes", "oldest_seconds", "site", "frame", "function", "file"],
+            "properties": {
+                "state": {"type": "string", "enum": ["lost", "indirectly lost"]},
+                "blocks": {"type": "integer"},
+                "bytes": {"type": "integer"},
+                "oldest_seconds": {"type": "integer"},
+                "site": {"type": ["string", "null"]},
+                "frame": {"type": ["string", "null"]},
+                "function": {"type": ["string", "null"]},
+                "file": {"type": ["string", "null"]}}}}}})},
 {"TrackingWish", JSON({
     "type": "object",
     "required": ["on"],
@@ -364,11 +402,12 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "array", "items": {"$ref": "#/components/schemas/TracedProcess"}}}})},
 {"TracedProcess", JSON({
     "type": "object",
-    "required": ["pid", "uid", "program", "calls", "live_blocks", "spaces", "copies", "lost"],
+    "required": ["pid", "uid", "program", "paused", "calls", "live_blocks", "spaces", "copies", "lost"],
     "properties": {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "program": {"type": "string"},
+        "paused": {"type": "boolean", "description": "its calls are not recorded at present; totals go on"},
         "calls": {"type": "integer", "description": "calls of the driver that were seen"},
         "live_blocks": {"type": "integer"},
         "spaces": {

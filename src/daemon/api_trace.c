@@ -24,6 +24,7 @@ struct wish {
     pid_t pid;
     enum trace_by by;
     size_t k;
+    bool on; /* of the switch */
     struct asking_viewer viewer;
     char socket[TRACES_SOCKET_MAX];
     enum tracing_state state;
@@ -263,4 +264,43 @@ void api_answer_trace(struct http_call *call, void *context)
 void api_answer_trace_dump(struct http_call *call, void *context)
 {
     start(call, context, run_dump);
+}
+
+/* ---- the switch ---- */
+
+static void run_switch(struct job *job)
+{
+    const struct wish *wish = job->more;
+    int r = traces_switch(job->api->daemon->traces, wish->socket, wish->pid, wish->on);
+    if (r < 0) {
+        refuse(job->call, wish, r);
+        return;
+    }
+    struct json *json = http_json(job->call);
+    json_object_begin(json);
+    json_field_i64(json, "pid", wish->pid);
+    json_field_string(json, "state", wish->on ? "on" : "paused");
+    json_object_end(json);
+}
+
+void api_answer_tracing(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    struct ledger_process *process;
+    uint64_t number = 0;
+    uint32_t uid;
+    pid_t pid;
+    bool on = false;
+    (void)http_number(call, "pid", &number);
+    if (!api_wish_on(call, &on))
+        return;
+    http_audit(call, "tracing of PID %llu %s", (unsigned long long)number, on ? "on" : "off");
+    if (!api_own_pid(call, daemon, &pid, &uid, &process))
+        return;
+    struct wish *wish = wish_make(call, daemon);
+    if (!wish)
+        return;
+    wish->pid = pid;
+    wish->on = on;
+    api_job_trace(call, daemon->api, run_switch, wish_release, wish);
 }

@@ -448,6 +448,34 @@ int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish
     return r;
 }
 
+int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish *wish,
+                uint32_t timeout_ms, struct heap_scan_found *ret_found)
+{
+    MEMOIR_CLEANUP(freep)
+    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_answer answer;
+    MEMOIR_CLEANUP(closep)
+    int fd = -1;
+    if (!q)
+        return -ENOMEM;
+    q->task = BROKER_TASK_SCAN;
+    q->timeout_ms = timeout_ms;
+    q->scan = *wish;
+    int r = question_ask(broker, uid, wish->heap.pid, q, -1, &answer, &fd);
+    if (r == 0 && answer.result < 0 && answer.result > -4096)
+        r = (int)answer.result;
+    if (r == 0 && answer.scanned.n_sites > HEAP_SCAN_SITES)
+        r = -EBADMSG;
+    for (size_t i = 0; r == 0 && i < answer.scanned.n_sites; i++)
+        if (answer.scanned.sites[i].state >= SCAN_STATES)
+            r = -EBADMSG;
+    if (r == 0)
+        *ret_found = answer.scanned;
+    log_debug("broker: scan of PID %d for uid %u: %s", (int)wish->heap.pid, uid,
+              r < 0 ? strerror(-r) : "done");
+    return r;
+}
+
 int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
                    struct explain *ret_explain)
 {

@@ -33,6 +33,8 @@ struct broker;
 struct explain;
 struct heap_ages_found;
 struct heap_ages_wish;
+struct heap_scan_found;
+struct heap_scan_wish;
 struct symbol_worker_setup;
 
 /* Call it before there are threads and open files. As root: forks the broker, then gives up CAP_SETUID and CAP_SETGID
@@ -54,6 +56,10 @@ void broker_rest(struct broker *broker);
 /* Search the heap of a process as a user, who must be allowed to trace it. */
 int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish *wish,
                 uint32_t timeout_ms, struct heap_ages_found *ret_found);
+
+/* Stop a process and look for lost blocks of its heap as a user, who must be allowed to trace it. */
+int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish *wish,
+                uint32_t timeout_ms, struct heap_scan_found *ret_found);
 
 /* Explain the resident memory of a process as a user, who must be allowed to read its smaps. */
 int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,

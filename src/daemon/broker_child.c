@@ -153,6 +153,8 @@ static void serve(int socket)
             answer.result = fd < 0 ? fd : 0;
         } else if (q.task == BROKER_TASK_AGES) {
             answer.result = heap_ages_look(&q.ages, &answer.found);
+        } else if (q.task == BROKER_TASK_SCAN) {
+            answer.result = heap_scan_look(&q.scan, &answer.scanned);
         } else if (q.task == BROKER_TASK_EXPLAIN) {
             answer.result = explain_take(q.pid, &answer.explain);
         } else {

@@ -1,7 +1,7 @@
 /* Inside the broker: what crosses its sockets, and the calls between its files. */
 #pragma once
 
-#include "daemon/heap_ages.h"
+#include "daemon/heap_scan.h"
 #include "explain/explain.h"
 #include "site/symbol_worker.h"
 
@@ -21,7 +21,7 @@ struct broker_request {
     struct symbol_worker_setup worker;
 };
 
-enum broker_task { BROKER_TASK_OPEN = 1, BROKER_TASK_AGES, BROKER_TASK_EXPLAIN };
+enum broker_task { BROKER_TASK_OPEN = 1, BROKER_TASK_AGES, BROKER_TASK_EXPLAIN, BROKER_TASK_SCAN };
 
 /* memoird to a child that acts as a user, one packet each, with a descriptor if has_mapped is set. */
 struct broker_question {
@@ -31,6 +31,7 @@ struct broker_question {
     uint8_t has_mapped, has_root, has_path;
     int64_t before_s;
     struct heap_ages_wish ages;
+    struct heap_scan_wish scan;
     char in_root[BROKER_PATH_MAX], path[BROKER_PATH_MAX];
 };
 
@@ -38,6 +39,7 @@ struct broker_question {
 struct broker_answer {
     int64_t result; /* 0 or -errno */
     struct heap_ages_found found;
+    struct heap_scan_found scanned;
     struct explain explain;
 };
 

@@ -107,6 +107,21 @@ static int ask(struct traces *t, const char *path, const char *request, struct b
     }
 }
 
+int traces_switch(struct traces *t, const char *socket, pid_t pid, bool on)
+{
+    char request[32];
+    t->list_ns = 0; /* the list says otherwise now */
+    if (on) {
+        snprintf(request, sizeof(request), "trace %d", (int)pid);
+        int r = ask(t, socket, request, NULL);
+        if (r < 0)
+            return r;
+    }
+    snprintf(request, sizeof(request), "%s %d", on ? "resume" : "pause", (int)pid);
+    int r = ask(t, socket, request, NULL);
+    return on && r == -ESRCH ? 0 : r; /* it has called nothing yet, so it is not paused either */
+}
+
 /* ---- dumps ---- */
 
 static void dump_release(struct traces_dump *dump)

@@ -67,6 +67,9 @@ struct traces_dump {
 int traces_dump(struct traces *traces, const char *socket, pid_t pid,
                 const struct traces_dump **ret_dump);
 
+/* Begin or go on to record what a process calls, or stop. The same errors. */
+int traces_switch(struct traces *traces, const char *socket, pid_t pid, bool on);
+
 /* The observer's answer to "list" (JSON), the same way. */
 int traces_list(struct traces *traces, const char *socket, const struct buffer **ret_json);
 
@@ -77,6 +80,7 @@ struct traces_row {
     uint32_t uid;
     char program[TRACE_NAME_MAX];
     uint64_t calls, live_blocks;
+    bool paused; /* its calls are not recorded at present */
     /* What the driver counts beyond blocks, all devices together; absent where the observer does
      * not know. */
     bool has_context, has_before, estimate;

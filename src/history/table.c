@@ -23,7 +23,7 @@ struct series_row {
     enum scope of;
     bool blocks;
     const struct read_line *line;
-    const struct query_point *last, *max; /* those that are known, of each kind */
+    const struct query_point *last, *max, *ones; /* those that are known, of each kind */
     size_t n;
     bool lasts; /* it has a value in the last step in which any series of its scope has one */
 };
@@ -152,13 +152,15 @@ static void get_time(const struct query_world *world, const struct query_row *ro
         query_set_number(ret, time_s * NS_PER_S);
 }
 
-enum { POINTS_LAST, POINTS_MAX };
+enum { POINTS_LAST, POINTS_MAX, POINTS_NODES };
 
 static void get_points(const struct query_world *world, const struct query_row *row,
                        const struct query_field *field, struct query_value *ret)
 {
     const struct series_row *r = row_of(row);
-    query_set_points(ret, field->column->arg == POINTS_MAX ? r->max : r->last, r->n);
+    const struct query_point *const kinds[] = {
+        [POINTS_LAST] = r->last, [POINTS_MAX] = r->max, [POINTS_NODES] = r->ones};
+    query_set_points(ret, kinds[field->column->arg], r->n);
 }
 
 static const struct query_column columns[] = {
@@ -196,13 +198,16 @@ static const struct query_column columns[] = {
      .arg = POINTS_LAST, .get = get_points},
     {"peaks", "start and largest value of each such step", QUERY_POINTS, .arg = POINTS_MAX,
      .get = get_points},
+    {"step_nodes", "start of each such step and number of nodes that have a value in it",
+     QUERY_POINTS, QUERY_MAX, .flags = QUERY_PER_NODE, .unit = "nodes", .arg = POINTS_NODES,
+     .get = get_points},
     {0},
 };
 
 /* ---- rows ---- */
 
 static size_t points_of(const struct read_result *result, const struct read_line *line,
-                        struct query_point *last, struct query_point *max)
+                        struct query_point *last, struct query_point *max, struct query_point *ones)
 {
     size_t n = 0;
     for (size_t i = 0; i < result->n_steps; i++) {
@@ -210,7 +215,8 @@ static size_t points_of(const struct read_result *result, const struct read_line
             continue;
         uint64_t time_ns = (result->since_s + i * result->step_s) * NS_PER_S;
         last[n] = (struct query_point){time_ns, line->points[i].last};
-        max[n++] = (struct query_point){time_ns, line->points[i].max};
+        max[n] = (struct query_point){time_ns, line->points[i].max};
+        ones[n++] = (struct query_point){time_ns, 1};
     }
     return n;
 }
@@ -219,7 +225,7 @@ static int scan_lines(struct query_scan *scan, const struct read_result *result,
                       bool blocks)
 {
     MEMOIR_CLEANUP(freep)
-    struct query_point *points = calloc(2 * result->n_steps + 1, sizeof(*points));
+    struct query_point *points = calloc(3 * result->n_steps + 1, sizeof(*points));
     if (!points)
         return -ENOMEM;
     uint64_t latest_s = 0;
@@ -229,7 +235,9 @@ static int scan_lines(struct query_scan *scan, const struct read_result *result,
         const struct read_line *line = &result->lines[i];
         struct series_row row = {.of = of, .blocks = blocks, .line = line, .last = points};
         row.max = points + result->n_steps;
-        row.n = points_of(result, line, points, points + result->n_steps);
+        row.ones = row.max + result->n_steps;
+        row.n =
+            points_of(result, line, points, points + result->n_steps, points + 2 * result->n_steps);
         row.lasts = line->last_s / result->step_s == latest_s / result->step_s;
         int r = scan->each(scan, &(struct query_row){.custom = &row});
         if (r)

@@ -41,7 +41,7 @@ static bool headers_common(struct MHD_Response *response, const struct answer *a
                   answer->immutable ? "public, max-age=31536000, immutable"
                   : answer->etag[0] ? "private, no-cache"
                                     : "no-store") &&
-           header(response, "Vary", "Accept-Encoding, Cookie, Authorization");
+           header(response, "Vary", "Accept-Encoding, Cookie, Authorization, Memoir-Node-Token");
 }
 
 /* A name for a download: plain characters only, since it stands between quotes. */

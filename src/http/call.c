@@ -72,6 +72,11 @@ const char *http_last_event_id(const struct http_call *call)
     return call->last_event_id[0] ? call->last_event_id : NULL;
 }
 
+const char *http_node_token(const struct http_call *call)
+{
+    return call->node_token[0] ? call->node_token : NULL;
+}
+
 /* ---- the answer ---- */
 
 /* A second answer takes the place of the first: a handler found out late that it cannot go on. */
@@ -429,6 +434,7 @@ void call_free(struct http_call *call)
     visit_dropped(call);
     arguments_release(&call->arguments);
     buffer_release(&call->out);
+    explicit_bzero(call->node_token, sizeof(call->node_token));
     free(call->path);
     free(call->body);
     free(call->filename);

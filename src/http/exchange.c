@@ -24,7 +24,8 @@ enum {
 
 /* What we look at of the headers; NULL: not sent. They live as long as the request. */
 struct heads {
-    const char *host, *origin, *cookie, *authorization, *content_type, *fetch_site, *last_event_id;
+    const char *host, *origin, *cookie, *authorization, *content_type, *fetch_site, *last_event_id,
+        *node_token;
     size_t n_length, n_host, n_cookie, bytes;
     bool transfer_encoding, malformed;
     uint64_t length;
@@ -55,6 +56,7 @@ static enum MHD_Result head_add(void *context, enum MHD_ValueKind kind, const ch
         {"Content-Type", offsetof(struct heads, content_type)},
         {"Sec-Fetch-Site", offsetof(struct heads, fetch_site)},
         {"Last-Event-ID", offsetof(struct heads, last_event_id)},
+        {"Memoir-Node-Token", offsetof(struct heads, node_token)},
     };
     (void)kind;
     heads->bytes += key_size + value_size + 4;
@@ -360,6 +362,8 @@ static struct answer *check_request(struct exchange *exchange, const char *metho
     exchange->foreign_site = is_foreign(&heads);
     exchange->gzip =
         accept_gzip(MHD_lookup_connection_value(exchange->mhd, MHD_HEADER_KIND, "Accept-Encoding"));
+    if (heads.node_token && strlen(heads.node_token) < sizeof(exchange->node_token))
+        strcpy(exchange->node_token, heads.node_token);
     if (heads.last_event_id)
         snprintf(exchange->last_event_id, sizeof(exchange->last_event_id), "%s",
                  heads.last_event_id);
@@ -435,6 +439,7 @@ static struct http_call *call_new(struct exchange *exchange)
     call->body_len = exchange->body.len;
     call->body = exchange->body.len ? buffer_take(&exchange->body) : NULL;
     memcpy(call->last_event_id, exchange->last_event_id, sizeof(call->last_event_id));
+    memcpy(call->node_token, exchange->node_token, sizeof(call->node_token));
     call->exchange_host = exchange->host;
     call->tls = exchange->conn->door->kind == HTTP_DOOR_TLS;
     call->head = exchange->head;
@@ -544,7 +549,8 @@ static int ask(struct exchange *exchange)
     char *key = NULL;
     size_t len = 0;
     int r = 0;
-    if (route->fresh_ms > 0 && strcmp(route->method, "GET") == 0)
+    /* What a token of another node opens is for the one that sent it. */
+    if (route->fresh_ms > 0 && strcmp(route->method, "GET") == 0 && !exchange->node_token[0])
         r = question_key(exchange, &key, &len);
     if (r < 0)
         return r;

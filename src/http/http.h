@@ -25,14 +25,15 @@ struct http_call;
 struct json;
 
 enum {
-    HTTP_PARAMS_MAX = 16,            /* of one route */
-    HTTP_TARGET_MAX = 8 << 10,       /* bytes of a request's path and arguments */
-    HTTP_HEADERS_MAX = 8 << 10,      /* and of its headers */
-    HTTP_BODY_MAX = 64 << 10,        /* that a client may send */
-    HTTP_ANSWER_MAX = 64 << 20,      /* bytes of one answer */
-    HTTP_NAME_MAX = 63,              /* of a viewer */
-    HTTP_FROM_MAX = 63,              /* the address that he comes from */
-    HTTP_CODE_MAX = 47,              /* of a problem: "bad-query" */
+    HTTP_PARAMS_MAX = 16,       /* of one route */
+    HTTP_TARGET_MAX = 8 << 10,  /* bytes of a request's path and arguments */
+    HTTP_HEADERS_MAX = 8 << 10, /* and of its headers */
+    HTTP_BODY_MAX = 64 << 10,   /* that a client may send */
+    HTTP_ANSWER_MAX = 64 << 20, /* bytes of one answer */
+    HTTP_NAME_MAX = 63,         /* of a viewer */
+    HTTP_FROM_MAX = 63,         /* the address that he comes from */
+    HTTP_CODE_MAX = 47,         /* of a problem: "bad-query" */
+    HTTP_NODE_TOKEN_MAX = 127,
     HTTP_VIEWER_NOBODY = UINT32_MAX, /* uid of a token that belongs to no user */
 };
 
@@ -128,6 +129,10 @@ struct http *http_server(const struct http_call *call);
 const char *http_request_body(const struct http_call *call, size_t *ret_len);
 /* Of a stream: the Last-Event-ID that the client had before, or NULL. */
 const char *http_last_event_id(const struct http_call *call);
+
+/* A token of the node that the call is about, where that is another one (header Memoir-Node-Token); NULL: none was sent. Such a
+ * call's answer is not shared. */
+const char *http_node_token(const struct http_call *call);
 
 /* Append the path and the arguments as a client would send them, but for the argument `without`. 0 or the buffer's error. */
 int http_target(const struct http_call *call, const char *without, struct buffer *out);

@@ -68,11 +68,12 @@ struct http_call {
     char last_event_id[24];
     struct host exchange_host; /* as the client calls us */
     bool tls, head;
-    bool page;                 /* a person looks at the answer: it accepts text/html */
-    bool foreign_site;         /* a page of another site made the browser send it */
-    char session[64];          /* the cookie that came with it, or "" */
-    struct question *question; /* the server's thread only */
-    uint64_t not_before_ns;    /* after http_again() */
+    bool page;         /* a person looks at the answer: it accepts text/html */
+    bool foreign_site; /* a page of another site made the browser send it */
+    char session[64];  /* the cookie that came with it, or "" */
+    char node_token[HTTP_NODE_TOKEN_MAX + 1]; /* see http_node_token() */
+    struct question *question;                /* the server's thread only */
+    uint64_t not_before_ns;                   /* after http_again() */
     unsigned tries;
     bool later, again;
     _Atomic bool abandoned; /* nobody waits for it any more: whoever has it may drop it */
@@ -205,6 +206,7 @@ struct exchange {
     struct host host;
     char last_event_id[24];
     char session[64];
+    char node_token[HTTP_NODE_TOKEN_MAX + 1];
     bool begun, suspended, head, gzip, held;
     bool foreign_site; /* a page of another site made the browser send it */
     bool failed;       /* no memory for an answer */

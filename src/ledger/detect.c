@@ -68,6 +68,11 @@
  * as its collector waits for. What frees less, in bulk or not, keeps nearly all. */
 #define BULK_FREES 0.2
 
+/* A fall of this part of what is held, at once, is a collector's work, and not one buffer that went. */
+#define FELL_SHARE 0.05
+/* And of so many bytes, where little is held. */
+#define FELL_MIN 65536
+
 /* The low-water marks of one horizon. Figures are relative to the first point, so that what is held all the while
  * does not matter. */
 struct marks {
@@ -237,6 +242,18 @@ static double fall(const struct horizon *h)
         most = fmax(most, gained(high, live));
     }
     return most;
+}
+
+bool detect_fell(const struct detect_point *points, size_t n)
+{
+    uint64_t high = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t live = detect_live_bytes(&points[i]);
+        high = live > high ? live : high;
+        if (high - live >= FELL_MIN && gained(high, live) >= FELL_SHARE * (double)high)
+            return true;
+    }
+    return false;
 }
 
 /* Does it free more seldom than there are marks? */
@@ -456,7 +473,7 @@ static void judge_leak(struct horizon *h, const struct detect_options *o, struct
     if (o->level_only)
         conclude(r, DETECT_GROWING, DETECT_LEVEL_ONLY);
     else if (h->fall >= FALL_SHARE * (m->bytes[m->n - 1] - m->bytes[0]) || frees_in_bulk(h))
-        conclude(r, DETECT_GROWING, DETECT_TEETH);
+        conclude(r, DETECT_GROWING, DETECT_BURSTS);
     else if (s->rises < RISES_MIN || s->largest > RISE_SHARE * s->up)
         conclude(r, DETECT_GROWING, DETECT_ONE_OFF);
     else if (r->z < LEAK_Z || (frees && s->t < DRIFT_T))
@@ -469,6 +486,8 @@ static void judge_leak(struct horizon *h, const struct detect_options *o, struct
         conclude(r, DETECT_GROWING, DETECT_FREES_LATE);
     else if (past_counts(r, o) && was_faster(h, o, r->bytes_per_s, &r->rate_then))
         conclude(r, DETECT_GROWING, DETECT_SLOWER_NOW);
+    else if (o->collected && !detect_fell(h->points, h->n))
+        conclude(r, DETECT_GROWING, DETECT_WAITS);
     else
         conclude(r, DETECT_LEAK, DETECT_SUSTAINED);
 }
@@ -545,6 +564,13 @@ static void judge_horizon(const struct detect_point *points, size_t n,
     r->confidence = confidence(&h, o, r);
 }
 
+void detect_fell_elsewhere(struct detect_result *r)
+{
+    conclude(r, DETECT_GROWING, DETECT_BURSTS);
+    r->elsewhere = true;
+    r->confidence = fmin(0.95, normal_below(r->z));
+}
+
 /* ---- several horizons ---- */
 
 /* Shorter ones than all that is there: so many times what is needed. By default 2 min, 10 min, 1 h, 6 h. */
@@ -574,7 +600,7 @@ static size_t combine(struct detect_result *results, size_t n)
             return i;
         if (!fell)
             continue;
-        conclude(&results[leak], DETECT_GROWING, DETECT_TEETH);
+        conclude(&results[leak], DETECT_GROWING, DETECT_BURSTS);
         results[leak].fall_bytes = results[i].fall_bytes;
         results[leak].confidence = fmin(0.95, normal_below(results[leak].z));
         return leak;

@@ -10,6 +10,9 @@
  *   load         it holds more because more is going on
  *   drift        it wanders, and happens to be higher now
  *   one block    it has as many blocks as before, and these are larger: a buffer that grows
+ *   bursts       it has given back as much at once before, here or in another process of the program: a garbage
+ *                collector at work
+ *   waits        its blocks are freed by a garbage collector, which has not collected any since it was watched
  *   frees late   it has freed in bulk before, and was watched for too short a time to see it again
  *   slower now   it grew faster before it was watched
  *
@@ -77,6 +80,8 @@ enum detect_reason {
     DETECT_LOAD,
     DETECT_DRIFT,
     DETECT_ONE_BLOCK,
+    DETECT_BURSTS,
+    DETECT_WAITS,
     DETECT_FREES_LATE,
     DETECT_SLOWER_NOW,
     DETECT_LEVEL_ONLY, /* only the level is known, such as a process's resident size */
@@ -93,7 +98,9 @@ struct detect_ages {
 struct detect_options {
     uint64_t needs_ns;    /* below it the verdict is UNKNOWN; 0: DETECT_NEEDS_NS */
     uint64_t site_age_ns; /* since its first block, at the last point; 0: not known */
-    bool level_only;      /* freed_* are 0 and blocks are not known: never more than GROWING */
+    bool
+        collected; /* a garbage collector frees its blocks: a leak only once one was seen at work */
+    bool level_only; /* freed_* are 0 and blocks are not known: never more than GROWING */
     const struct detect_ages *ages; /* NULL: not known */
 };
 
@@ -118,12 +125,19 @@ struct detect_result {
     double ever_freed;
     /* all its blocks have no bytes: the verdict, rate_then and fall_bytes are about blocks */
     bool empty;
+    bool elsewhere; /* BURSTS: another process has given it back, not this one */
     bool ages_even; /* live blocks are of all ages, so the growth is older than our watch */
 };
 
 /* `points` are in the order of time. `options` may be NULL. */
 void detect_judge(const struct detect_point *points, size_t n, const struct detect_options *options,
                   struct detect_result *ret_result);
+
+/* Has it ever given back a good part of what it held, at once? */
+bool detect_fell(const struct detect_point *points, size_t n);
+
+/* Take a leak back: it has not fallen so here, but in another process of the same program. */
+void detect_fell_elsewhere(struct detect_result *result);
 
 /* A rate for people and tables: whole bytes or blocks a minute, 0 for what shrinks. */
 uint64_t detect_per_minute(double per_s);

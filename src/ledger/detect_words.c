@@ -31,6 +31,8 @@ const char *detect_reason_word(enum detect_reason reason)
         [DETECT_LOAD] = "load",
         [DETECT_DRIFT] = "drift",
         [DETECT_ONE_BLOCK] = "one block",
+        [DETECT_BURSTS] = "collected in bursts",
+        [DETECT_WAITS] = "waits for a collection",
         [DETECT_FREES_LATE] = "frees late",
         [DETECT_SLOWER_NOW] = "slower now",
         [DETECT_LEVEL_ONLY] = "resident size",
@@ -129,6 +131,18 @@ static void explain_growing(const struct detect_result *r, struct buffer *out)
     case DETECT_TEETH:
         buffer_printf(out, ", but it has given back %s at once before",
                       amount(r, a, r->fall_bytes));
+        break;
+    case DETECT_BURSTS:
+        if (r->elsewhere)
+            buffer_append_str(out, ", but another process of this program has given such memory "
+                                   "back at once: collected in bursts");
+        else
+            buffer_printf(out, ", but it has given back %s at once before: collected in bursts",
+                          amount(r, a, r->fall_bytes));
+        break;
+    case DETECT_WAITS:
+        buffer_append_str(out, "; such memory is freed when garbage is collected, which was not "
+                               "seen yet: waiting for the first collection");
         break;
     case DETECT_ONE_OFF:
         buffer_append_str(out, ": a few large steps, too few to tell");

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <memoir/memoir.h>
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ledger/growth.h"
@@ -30,6 +32,22 @@ struct take {
     uint64_t now_ns;
     bool has_headroom; /* of its process */
     struct headroom headroom;
+
+    /* Sites that have given back much at once, in any book. */
+    struct fall {
+        const struct ledger_book *book;
+        uint32_t site;
+    } * falls;
+    size_t n_falls;
+};
+
+/* Growth outside malloc is told when it is as unlikely by chance as a leak has to be, and worth it. */
+#define OUTSIDE_Z 3.3
+enum {
+    OUTSIDE_RISES_MIN = 5,
+    OUTSIDE_BYTES_MIN = 2 << 20,
+    FALLS_MAX = 4096,    /* kept; later ones speak for no other process */
+    FALLS_BOOKS_MAX = 8, /* whose sites are read for one suspect */
 };
 
 static void book_leave(struct take *take)
@@ -45,6 +63,7 @@ static void take_release(struct take *take)
 {
     book_leave(take);
     leaks_release(&take->leaks);
+    free(take->falls);
 }
 
 void leaks_release(struct leaks *leaks)
@@ -115,6 +134,31 @@ static char *frame_text(const struct take *take, const struct book_site *site)
     return text;
 }
 
+/* Runtimes that free blocks of their own when they collect garbage, by the file that asks for them. What a library asks
+ * for in such a process is its own to free. */
+static bool is_collected(const struct take *take, const struct book_site *site)
+{
+    static const char *const files[] = {
+        "libjvm.so", "java",    "node",    "libnode.so",    "libv8",       "deno",      "bun",
+        "ruby",      "libruby", "libmono", "libcoreclr.so", "libclrgc.so", "mono-sgen", "beam.smp"};
+    if (site->frames == 0)
+        return false;
+    const struct book_module *module =
+        book_sites_module(&take->sites, take->sites.frames[site->first_frame]);
+    if (!module)
+        return false;
+    const char *path = module->path[0] ? module->path : take->book->identity->exe;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        size_t len = strlen(files[i]);
+        /* "libruby-3.1.so", "node", "nodejs20": not "nodemon". */
+        if (strncmp(name, files[i], len) == 0 &&
+            !(name[len] >= 'a' && name[len] <= 'z' && strncmp(name + len, "js", 2) != 0))
+            return true;
+    }
+    return false;
+}
+
 static uint64_t site_age(const struct take *take, const struct book_site *site, uint64_t now_ns)
 {
     const struct book_identity *id = take->book->identity;
@@ -174,7 +218,8 @@ static void spark_take(const struct growth_series *series, struct leak *leak)
 /* Growth that is expected to end before it meets a limit. */
 static bool goes_away(enum detect_reason reason)
 {
-    return reason == DETECT_TEETH || reason == DETECT_FREES_LATE || reason == DETECT_ONE_OFF;
+    return reason == DETECT_TEETH || reason == DETECT_BURSTS || reason == DETECT_WAITS ||
+           reason == DETECT_FREES_LATE || reason == DETECT_ONE_OFF;
 }
 
 /* Until the memory of the device, of the cgroup or of the machine is full. */
@@ -217,6 +262,51 @@ static int row_add(struct take *take, const struct leak *leak)
     return 0;
 }
 
+static void fall_note(struct take *take, uint32_t site, bool fell)
+{
+    if (!fell || take->n_falls == FALLS_MAX)
+        return;
+    if (!take->falls)
+        take->falls = calloc(FALLS_MAX, sizeof(*take->falls));
+    if (take->falls)
+        take->falls[take->n_falls++] = (struct fall){take->book, site};
+}
+
+/* The heap's, which what is outside is told beside of. */
+static const struct ledger_account *heap_of(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].valid && p->accounts[i].space == MEMOIR_SPACE_HEAP)
+            return &p->accounts[i];
+    return NULL;
+}
+
+/* Growth that has no site, as far as it is worth a word: pages of libraries that come in, and what the allocator keeps, are not. */
+static int outside_take(struct take *take, const struct growth_series *series)
+{
+    const struct detect_point *last = &series->points[series->n - 1];
+    struct leak leak = {
+        .process = take->book->process,
+        .book = take->book,
+        .account = heap_of(take->book->process),
+        .site = series->site,
+        .outside = true,
+        .live_bytes = last->alloc_bytes,
+    };
+    struct detect_options options = {.needs_ns = take->options->needs_ns, .level_only = true};
+    struct detect_result *r = &leak.result;
+    detect_judge(series->points, series->n, &options, r);
+    if (r->verdict != DETECT_GROWING || r->reason != DETECT_LEVEL_ONLY || r->z < OUTSIDE_Z ||
+        r->rises < OUTSIDE_RISES_MIN || r->grown_bytes < OUTSIDE_BYTES_MIN || !leak.account)
+        return 0;
+    take->leaks.judged++;
+    take->leaks.verdicts[r->verdict]++;
+    leak.growing_ns = r->since_ns ? last->time_ns - r->since_ns : 0;
+    spark_take(series, &leak);
+    headroom_take(take, &leak);
+    return row_add(take, &leak);
+}
+
 static int each_series(const struct growth_series *series, void *context)
 {
     struct take *take = context;
@@ -228,6 +318,8 @@ static int each_series(const struct growth_series *series, void *context)
         take->leaks.incomplete = true;
         return 1;
     }
+    if (series->site == (uint32_t)GROWTH_OUTSIDE)
+        return outside_take(take, series);
     const struct detect_point *last = &series->points[series->n - 1];
     struct leak leak = {
         .process = take->book->process,
@@ -238,6 +330,8 @@ static int each_series(const struct growth_series *series, void *context)
     };
     struct detect_options options = {.needs_ns = o->needs_ns};
     detect_judge(series->points, series->n, &options, &leak.result);
+    leak.fell = detect_fell(series->points, series->n);
+    fall_note(take, series->site, leak.fell);
     bool shown = o->all || is_suspect(&leak.result);
     /* What is not shown is not worth reading the sites for: only growth can be judged differently by its past. */
     if (shown && sites_read(take) && series->site < take->sites.n_sites) {
@@ -248,6 +342,7 @@ static int each_series(const struct growth_series *series, void *context)
         leak.account = &leak.process->accounts[account];
         leak.key = site->key;
         options.site_age_ns = leak.age_ns = site_age(take, site, last->time_ns);
+        options.collected = is_collected(take, site);
         if (o->ages && is_suspect(&leak.result))
             options.ages = ages_of(take, series->site, last->time_ns);
         detect_judge(series->points, series->n, &options, &leak.result);
@@ -267,6 +362,55 @@ static int each_series(const struct growth_series *series, void *context)
     if (r < 0)
         free(leak.frame);
     return r;
+}
+
+/* ---- the same place in other processes ---- */
+
+/* Has a site with this key, in one of these falls of one book, given back much at once? */
+static bool fell_in(const struct fall *falls, size_t n, uint64_t key)
+{
+    MEMOIR_CLEANUP(book_sites_release)
+    struct book_sites sites = {0};
+    uint64_t bytes;
+    MEMOIR_CLEANUP(closep)
+    int fd = ledger_book_open(falls->book);
+    if (fd < 0 || book_reader_sites_bytes(falls->book->reader, fd, &bytes) < 0 ||
+        bytes > LEAKS_SITES_BYTES_MAX || book_reader_sites(falls->book->reader, fd, &sites) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (falls[i].site < sites.n_sites && sites.sites[falls[i].site].key == key)
+            return true;
+    return false;
+}
+
+/* What another process of the program has given back at once is collected in bursts here, too. */
+static bool fell_elsewhere(const struct take *take, const struct leak *leak)
+{
+    unsigned books = 0;
+    for (size_t i = 0, n; i < take->n_falls && books < FALLS_BOOKS_MAX; i += n) {
+        const struct ledger_book *book = take->falls[i].book;
+        for (n = 1; i + n < take->n_falls && take->falls[i + n].book == book;)
+            n++;
+        if (book->process == leak->process || strcmp(book->process->name, leak->process->name) != 0)
+            continue;
+        books++;
+        if (fell_in(&take->falls[i], n, leak->key))
+            return true;
+    }
+    return false;
+}
+
+static void compare_processes(struct take *take)
+{
+    for (size_t i = 0; i < take->leaks.n; i++) {
+        struct leak *leak = &take->leaks.rows[i];
+        if (leak->result.verdict != DETECT_LEAK || leak->fell || !fell_elsewhere(take, leak))
+            continue;
+        take->leaks.verdicts[DETECT_LEAK]--;
+        take->leaks.verdicts[DETECT_GROWING]++;
+        detect_fell_elsewhere(&leak->result);
+        leak->left_ns = UINT64_MAX;
+    }
 }
 
 /* ---- order ---- */
@@ -293,6 +437,7 @@ int leaks_take(struct growth *growth, const struct ledger *ledger,
     int r = growth_each(growth, each_series, &take);
     if (r < 0)
         return r;
+    compare_processes(&take);
     if (take.leaks.n)
         qsort(take.leaks.rows, take.leaks.n, sizeof(*take.leaks.rows), compare);
     *ret_leaks = take.leaks;

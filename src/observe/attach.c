@@ -1,14 +1,12 @@
 /* Attaching probes to library files: one session link for all entries and returns, or one
  * uprobe_multi link for all entries and one for all returns, where the kernel has no sessions. A
- * link for each function would take 20 seconds to detach. libbpf of Debian 12 does not know
- * these links, so the system call is made here. */
+ * link for each function would take 20 seconds to detach. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -22,17 +20,9 @@
 #include "observe/elf_exports.h"
 #include "observe/kernel_internal.h"
 #include "observe/probe_table.h"
+#include "observe/uprobe_link.h"
 
-enum { SYMBOLS_MAX = 512, UPROBE_MULTI_RETURN = 1, LINK_CREATE = 28 };
-
-/* As linux/bpf.h has it since 6.6. */
-struct link_attr {
-    uint32_t prog_fd, target_fd, attach_type, flags;
-    struct {
-        uint64_t path, offsets, ref_ctr_offsets, cookies;
-        uint32_t cnt, flags, pid;
-    } uprobe_multi;
-};
+enum { SYMBOLS_MAX = 512 };
 
 /* The functions of a table that a library exports. */
 struct symbols {
@@ -82,30 +72,18 @@ static void export_take(void *context, const char *name, uint64_t offset)
 }
 
 static int link_make(const struct bpf_program *program, int fd, const struct symbols *s, bool leave,
-                     uint32_t type)
+                     enum uprobe_link_type type)
 {
-    char path[64];
     uint64_t offsets[SYMBOLS_MAX], cookies[SYMBOLS_MAX];
-    uint32_t n = 0;
+    struct uprobe_places places = {offsets, cookies, 0};
     for (size_t i = 0; i < s->n; i++) {
         const struct probe_function *f = probe_function_get((uint32_t)s->cookies[i]);
         if (leave && f && !wire_op_returns(f->wire.op))
             continue;
-        offsets[n] = s->offsets[i];
-        cookies[n++] = s->cookies[i];
+        offsets[places.n] = s->offsets[i];
+        cookies[places.n++] = s->cookies[i];
     }
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    struct link_attr attr = {
-        .prog_fd = (uint32_t)bpf_program__fd(program),
-        .attach_type = type,
-        .uprobe_multi = {.path = (uintptr_t)path,
-                         .offsets = (uintptr_t)offsets,
-                         .cookies = (uintptr_t)cookies,
-                         .cnt = n,
-                         .flags = leave ? UPROBE_MULTI_RETURN : 0},
-    };
-    int link = (int)syscall(SYS_bpf, LINK_CREATE, &attr, sizeof(attr));
-    return link < 0 ? -errno : link;
+    return uprobe_link_make(bpf_program__fd(program), fd, type, &places, leave, 0);
 }
 
 static void pin_path(const struct kernel *k, const struct attached *a, const char *what,
@@ -216,10 +194,10 @@ size_t kernel_attached_evict(struct kernel *k)
  * kept open for ever. */
 static int both_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
 {
-    a->leave = link_make(k->leave, fd, s, true, ATTACH_UPROBE_MULTI);
+    a->leave = link_make(k->leave, fd, s, true, UPROBE_LINK_MULTI);
     if (a->leave < 0)
         return a->leave;
-    a->enter = link_make(k->enter, fd, s, false, ATTACH_UPROBE_MULTI);
+    a->enter = link_make(k->enter, fd, s, false, UPROBE_LINK_MULTI);
     if (a->enter < 0) {
         close(a->leave);
         return a->enter;
@@ -237,7 +215,7 @@ static int both_attach(struct kernel *k, struct attached *a, int fd, const struc
 
 static int session_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)
 {
-    a->enter = link_make(k->session, fd, s, false, ATTACH_UPROBE_SESSION);
+    a->enter = link_make(k->session, fd, s, false, UPROBE_LINK_SESSION);
     if (a->enter < 0)
         return a->enter;
     int r = link_pin(k, a, a->enter, "enter");

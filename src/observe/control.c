@@ -13,10 +13,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "observe/observer_internal.h"
 
 enum { ANSWER_WAIT_MS = 2000 }; /* for a client that does not read */
 
@@ -28,13 +28,15 @@ struct client {
 };
 
 struct control {
-    struct observer *observer;
+    control_request_fn *request;
+    void *context;
     int listener, epoll;
     char path[108];
     struct client clients[CONTROL_CLIENTS_MAX];
 };
 
-int control_new(struct observer *observer, const char *path, struct control **ret_control)
+int control_new(control_request_fn *request, void *context, const char *path,
+                struct control **ret_control)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(address.sun_path))
@@ -43,7 +45,8 @@ int control_new(struct observer *observer, const char *path, struct control **re
     struct control *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    c->observer = observer;
+    c->request = request;
+    c->context = context;
     for (size_t i = 0; i < CONTROL_CLIENTS_MAX; i++)
         c->clients[i].fd = -1;
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -145,51 +148,19 @@ static bool refuse(const struct client *client, const char *why)
     return send_all(client->fd, text, (size_t)n);
 }
 
-static bool pid_read(const char *text, pid_t *ret_pid)
-{
-    char *end;
-    long pid = strtol(text, &end, 10);
-    if (end == text || *end || pid <= 0 || pid > 1 << 22)
-        return false;
-    *ret_pid = (pid_t)pid;
-    return true;
-}
-
 /* False: the connection is of no use any more. */
 static bool line_serve(struct control *c, struct client *client, const char *line)
 {
-    struct observer *o = c->observer;
     struct buffer out = BUFFER_INIT(CONTROL_ANSWER_MAX);
-    char why[KERNEL_WHY_MAX] = "unknown request";
-    pid_t pid;
-    bool ok = true, told = false;
-    if (strcmp(line, "list") == 0) {
-        observer_drain(o);
-        observer_list(o, &out);
-    } else if (strcmp(line, "status") == 0) {
-        observer_status(o, &out);
-    } else if (strcmp(line, "flush") == 0) {
-        observer_drain(o);
-    } else if (strcmp(line, "hold") == 0) {
+    char why[CONTROL_WHY_MAX] = "unknown request";
+    enum control_result result = CONTROL_ANSWERED;
+    if (strcmp(line, "hold") == 0)
         client->holds = true;
-    } else if (strcmp(line, "stop") == 0) {
-        o->stopping = true;
-    } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
-        ok = observer_trace(o, pid, why) >= 0;
-    } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
-        observer_drain(o);
-        int r = observer_dump(o, pid, client->fd);
-        told = r == 0;
-        ok = told;
-        snprintf(why, sizeof(why), "%s",
-                 r == -ESRCH   ? "no such process is traced"
-                 : r == -EBUSY ? "too many dumps are being written: ask again"
-                               : strerror(-r));
-    } else {
-        ok = false;
-    }
-    bool good = !told && (ok ? answer(client, &out)
-                             : refuse(client, why)); /* a child answers on what it was told to */
+    else
+        result = c->request(c->context, client->fd, line, &out, why);
+    bool good = result == CONTROL_ANSWERED  ? answer(client, &out)
+                : result == CONTROL_REFUSED ? refuse(client, why)
+                                            : false;
     buffer_release(&out);
     return good;
 }

@@ -8,19 +8,39 @@
  *   flush         answers once all that the kernel had told before is in books and histories
  *   dump PID      a binary dump of the history (trace/dump.h); ends the connection
  *   trace PID     begin to trace this process
+ *   pause PID     stop recording what it calls; totals go on
+ *   resume PID    record again
  *   hold          the observer ends some time after the last connection that said so is closed
- *   stop          remove all probes and end */
+ *   stop          remove all probes and end
+ *
+ * The observer of a heap (heap.h) knows status, flush, hold and stop. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+struct buffer;
 struct control;
-struct observer;
 
-enum { CONTROL_CLIENTS_MAX = 64, CONTROL_LINE_MAX = 256, CONTROL_ANSWER_MAX = 64 << 20 };
+enum {
+    CONTROL_CLIENTS_MAX = 64,
+    CONTROL_LINE_MAX = 256,
+    CONTROL_ANSWER_MAX = 64 << 20,
+    CONTROL_WHY_MAX = 256
+};
 
-int control_new(struct observer *observer, const char *path, struct control **ret_control);
+enum control_result {
+    CONTROL_ANSWERED, /* with the bytes in `out` */
+    CONTROL_REFUSED,  /* for the reason in `why` */
+    CONTROL_LEFT,     /* a child answers on `fd`: the connection ends here */
+};
+
+/* One request. `hold` does not come here. `why` has CONTROL_WHY_MAX bytes, and says that the request is unknown. */
+typedef enum control_result control_request_fn(void *context, int fd, const char *line,
+                                               struct buffer *out, char *why);
+
+int control_new(control_request_fn *request, void *context, const char *path,
+                struct control **ret_control);
 void control_free(struct control *control); /* NULL is fine */
 
 /* Readable when a request or a connection came: call control_serve(). */

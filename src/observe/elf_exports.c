@@ -46,10 +46,9 @@ static int read_new(int fd, size_t bytes, uint64_t at, void **ret_bytes)
 static bool header_fits(const Elf64_Ehdr *h)
 {
     return memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_ident[EI_CLASS] == ELFCLASS64 &&
-           h->e_ident[EI_DATA] == ELFDATA2LSB && h->e_type == ET_DYN &&
-           h->e_shentsize == sizeof(Elf64_Shdr) && h->e_phentsize == sizeof(Elf64_Phdr) &&
-           h->e_shnum > 0 && h->e_shnum <= SECTIONS_MAX && h->e_phnum > 0 &&
-           h->e_phnum <= SEGMENTS_MAX;
+           h->e_ident[EI_DATA] == ELFDATA2LSB && h->e_shentsize == sizeof(Elf64_Shdr) &&
+           h->e_phentsize == sizeof(Elf64_Phdr) && h->e_shnum > 0 && h->e_shnum <= SECTIONS_MAX &&
+           h->e_phnum > 0 && h->e_phnum <= SEGMENTS_MAX;
 }
 
 /* Where the code address lies in the file; 0: nowhere. */
@@ -64,21 +63,56 @@ static uint64_t offset_of(const Elf64_Phdr *segments, size_t n, uint64_t address
     return 0;
 }
 
-static int symbols_tell(int fd, const Elf64_Shdr *table, const Elf64_Shdr *texts,
-                        const Elf64_Phdr *segments, size_t n_segments,
-                        void (*each)(void *context, const char *name, uint64_t offset),
+/* An ELF file: its sections and segments. */
+struct file {
+    int fd;
+    Elf64_Ehdr header;
+    Elf64_Shdr *sections;
+    Elf64_Phdr *segments;
+};
+
+static void file_release(struct file *f)
+{
+    free(f->sections);
+    free(f->segments);
+}
+
+static int file_read(int fd, struct file *f)
+{
+    void *sections = NULL, *segments = NULL;
+    *f = (struct file){.fd = fd};
+    int r = read_at(fd, &f->header, sizeof(f->header), 0);
+    if (r < 0)
+        return r;
+    if (!header_fits(&f->header))
+        return -ENOEXEC;
+    r = read_new(fd, f->header.e_shnum * sizeof(Elf64_Shdr), f->header.e_shoff, &sections);
+    if (r >= 0)
+        r = read_new(fd, f->header.e_phnum * sizeof(Elf64_Phdr), f->header.e_phoff, &segments);
+    f->sections = sections;
+    f->segments = segments;
+    return r;
+}
+
+struct limits {
+    size_t symbols, strings;
+};
+
+static int symbols_tell(const struct file *f, const Elf64_Shdr *table, const struct limits *limits,
+                        void (*each)(void *context, const struct elf_function *function),
                         void *context)
 {
     MEMOIR_CLEANUP(freep)
     void *symbol_bytes = NULL;
     MEMOIR_CLEANUP(freep)
     void *text_bytes = NULL;
+    const Elf64_Shdr *texts = &f->sections[table->sh_link];
     size_t n = table->sh_size / sizeof(Elf64_Sym);
-    if (n > ELF_EXPORTS_SYMBOLS_MAX || texts->sh_size > ELF_EXPORTS_STRINGS_MAX)
+    if (n > limits->symbols || texts->sh_size > limits->strings)
         return -ENOEXEC;
-    int r = read_new(fd, n * sizeof(Elf64_Sym), table->sh_offset, &symbol_bytes);
+    int r = read_new(f->fd, n * sizeof(Elf64_Sym), table->sh_offset, &symbol_bytes);
     if (r >= 0)
-        r = read_new(fd, texts->sh_size, texts->sh_offset, &text_bytes);
+        r = read_new(f->fd, texts->sh_size, texts->sh_offset, &text_bytes);
     if (r < 0)
         return r;
     const Elf64_Sym *symbols = symbol_bytes;
@@ -87,35 +121,62 @@ static int symbols_tell(int fd, const Elf64_Shdr *table, const Elf64_Shdr *texts
         if (ELF64_ST_TYPE(s->st_info) != STT_FUNC || s->st_shndx == SHN_UNDEF ||
             s->st_name >= texts->sh_size)
             continue;
-        uint64_t offset = offset_of(segments, n_segments, s->st_value);
-        if (offset)
-            each(context, (const char *)text_bytes + s->st_name, offset);
+        struct elf_function function = {
+            .name = (const char *)text_bytes + s->st_name,
+            .offset = offset_of(f->segments, f->header.e_phnum, s->st_value),
+            .address = s->st_value,
+            .bytes = s->st_size,
+            .exported = table->sh_type == SHT_DYNSYM,
+            .global = ELF64_ST_BIND(s->st_info) != STB_LOCAL,
+        };
+        if (function.offset)
+            each(context, &function);
     }
     return 0;
+}
+
+struct exports {
+    void (*each)(void *context, const char *name, uint64_t offset);
+    void *context;
+};
+
+static void export_tell(void *context, const struct elf_function *function)
+{
+    const struct exports *e = context;
+    e->each(e->context, function->name, function->offset);
 }
 
 int elf_exports(int fd, void (*each)(void *context, const char *name, uint64_t offset),
                 void *context)
 {
-    Elf64_Ehdr header;
-    MEMOIR_CLEANUP(freep)
-    void *section_bytes = NULL;
-    MEMOIR_CLEANUP(freep)
-    void *segment_bytes = NULL;
-    int r = read_at(fd, &header, sizeof(header), 0);
+    static const struct limits limits = {ELF_EXPORTS_SYMBOLS_MAX, ELF_EXPORTS_STRINGS_MAX};
+    MEMOIR_CLEANUP(file_release)
+    struct file f;
+    struct exports e = {each, context};
+    int r = file_read(fd, &f);
     if (r < 0)
         return r;
-    if (!header_fits(&header))
-        return -ENOEXEC;
-    r = read_new(fd, header.e_shnum * sizeof(Elf64_Shdr), header.e_shoff, &section_bytes);
-    if (r >= 0)
-        r = read_new(fd, header.e_phnum * sizeof(Elf64_Phdr), header.e_phoff, &segment_bytes);
-    if (r < 0)
-        return r;
-    const Elf64_Shdr *sections = section_bytes;
-    for (size_t i = 0; i < header.e_shnum; i++)
-        if (sections[i].sh_type == SHT_DYNSYM && sections[i].sh_link < header.e_shnum)
-            return symbols_tell(fd, &sections[i], &sections[sections[i].sh_link], segment_bytes,
-                                header.e_phnum, each, context);
+    for (size_t i = 0; f.header.e_type == ET_DYN && i < f.header.e_shnum; i++)
+        if (f.sections[i].sh_type == SHT_DYNSYM && f.sections[i].sh_link < f.header.e_shnum)
+            return symbols_tell(&f, &f.sections[i], &limits, export_tell, &e);
     return -ENOEXEC;
+}
+
+int elf_functions(int fd, void (*each)(void *context, const struct elf_function *function),
+                  void *context)
+{
+    static const struct limits limits = {ELF_FUNCTIONS_SYMBOLS_MAX, ELF_FUNCTIONS_STRINGS_MAX};
+    MEMOIR_CLEANUP(file_release)
+    struct file f;
+    bool any = false;
+    int r = file_read(fd, &f);
+    for (size_t i = 0; r >= 0 && i < f.header.e_shnum; i++) {
+        const Elf64_Shdr *s = &f.sections[i];
+        if ((s->sh_type != SHT_DYNSYM && s->sh_type != SHT_SYMTAB) ||
+            s->sh_link >= f.header.e_shnum)
+            continue;
+        r = symbols_tell(&f, s, &limits, each, context);
+        any = true;
+    }
+    return r < 0 ? r : any ? 0 : -ENOEXEC;
 }

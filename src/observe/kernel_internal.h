@@ -10,8 +10,6 @@
 #include "observe/pins.h"
 
 enum {
-    ATTACH_UPROBE_MULTI = 48,
-    ATTACH_UPROBE_SESSION = 57, /* since Linux 6.13 */
     LIBRARIES_MAX = 64,
     LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
     LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */
@@ -57,6 +55,7 @@ struct kernel {
     bool has_session;
     struct ring_buffer *ring, *stack_ring;
     struct wire_settings setting; /* as the kernel has them */
+    struct wire_ranges subordinates;
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
         users; /* maps */
     struct attached attached[LIBRARIES_MAX];

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "nvml/worker.h"
+#include "observe/heap.h"
 #include "observe/observer.h"
 
 enum {
@@ -33,6 +34,10 @@ enum {
     OPTION_USER_QUOTA,
     OPTION_TWO_LINKS,
     OPTION_ORPHANS,
+    OPTION_HEAP,
+    OPTION_KEEP_ENDED,
+    OPTION_SAMPLE,
+    OPTION_BUDGET,
     OPTION_VERBOSE,
     OPTION_VERSION,
 };
@@ -58,6 +63,10 @@ static const struct option options_known[] = {
     {"user-quota", required_argument, NULL, OPTION_USER_QUOTA},
     {"two-links", no_argument, NULL, OPTION_TWO_LINKS},
     {"remove-orphans", no_argument, NULL, OPTION_ORPHANS},
+    {"heap", no_argument, NULL, OPTION_HEAP},
+    {"keep-ended", no_argument, NULL, OPTION_KEEP_ENDED},
+    {"sample-bytes", required_argument, NULL, OPTION_SAMPLE},
+    {"budget", required_argument, NULL, OPTION_BUDGET},
     {"verbose", no_argument, NULL, OPTION_VERBOSE},
     {"version", no_argument, NULL, OPTION_VERSION},
     {"help", no_argument, NULL, 'h'},
@@ -66,7 +75,9 @@ static const struct option options_known[] = {
 
 static const char help[] =
     "Usage: memoir-observe --all | --pid PID [OPTION]...\n"
-    "Trace the accelerator memory of unmodified programs. Started by memoird and by 'memoir trace'.\n"
+    "       memoir-observe --heap --pid PID [OPTION]...\n"
+    "Trace the accelerator memory of unmodified programs, or the heap of one that runs. Started by memoird, 'memoir trace' and\n"
+    "'memoir attach'.\n"
     "\n"
     "  --all                 every process that uses a probed library\n"
     "  --pid PID|all         one process, or as --all\n"
@@ -86,6 +97,11 @@ static const char help[] =
     "                        limits, of all processes, of one and of one user's\n"
     "  --two-links           probe the return of every call, as kernels before 6.13 must\n"
     "  --remove-orphans      remove probes whose observer is gone, and exit\n"
+    "  --heap                probes on the allocator of the process; of the other options it takes --socket, --dir, --ready, --linger,\n"
+    "                        --blocks-max, --two-links and:\n"
+    "  --keep-ended          leave the book when the process ends, for memoird\n"
+    "  --sample-bytes N      bytes between two stacks, on average\n"
+    "  --budget PERCENT      of the process's CPU time that probes may take before they are in for part of the time only; 0: any\n"
     "  --verbose             log more\n"
     "  --version, --help     show the version or this help and exit\n";
 
@@ -113,16 +129,41 @@ static bool number_needed(const char *option, unsigned long max, unsigned long *
     return false;
 }
 
+/* What belongs to --heap alone. False: another option. */
+static bool heap_option_take(int option, unsigned long n, struct heap_options *h, bool *heap)
+{
+    switch (option) {
+    case OPTION_HEAP:
+        *heap = true;
+        return true;
+    case OPTION_KEEP_ENDED:
+        h->keep_ended = true;
+        return true;
+    case OPTION_SAMPLE:
+        h->sample_bytes = (uint32_t)n;
+        return true;
+    case OPTION_BUDGET:
+        h->budget = (unsigned)n;
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* One option; -1: go on, else an exit status. */
-static int option_take(int option, const char *name, struct observer_options *o)
+static int option_take(int option, const char *name, struct observer_options *o,
+                       struct heap_options *h, bool *heap)
 {
     unsigned long n = 0;
     bool all = option == OPTION_PID && strcmp(optarg, "all") == 0;
     bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM ||
                    option == OPTION_READY || option == OPTION_LINGER || option == OPTION_KEEP ||
-                   (option >= OPTION_RING && option <= OPTION_USER_QUOTA);
+                   (option >= OPTION_RING && option <= OPTION_USER_QUOTA) ||
+                   option == OPTION_SAMPLE || option == OPTION_BUDGET;
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
+    if (heap_option_take(option, n, h, heap))
+        return -1;
     switch (option) {
     case OPTION_ALL:
         o->kernel.all = true;
@@ -209,18 +250,38 @@ static bool name_fits(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == len;
 }
 
+static int heap_main(const struct observer_options *o, struct heap_options *h)
+{
+    if (o->pid <= 0) {
+        fputs("memoir-observe: --heap needs --pid PID\n", stderr);
+        return 2;
+    }
+    h->pid = o->pid;
+    h->dir = o->dir;
+    h->socket = o->socket;
+    h->ready_fd = o->ready_fd;
+    h->linger_s = o->linger_s;
+    h->blocks_max = o->kernel.blocks_max;
+    h->two_links = o->kernel.two_links;
+    return heap_run(h);
+}
+
 int main(int argc, char **argv)
 {
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
     struct observer_options o = {.stream_fd = -1, .ready_fd = -1};
+    struct heap_options h = {.budget = HEAP_BUDGET};
+    bool heap = false;
     char name[32];
     int option, index = 0;
     while ((option = getopt_long(argc, argv, "h", options_known, &index)) != -1) {
-        int status = option_take(option, options_known[index].name, &o);
+        int status = option_take(option, options_known[index].name, &o, &h, &heap);
         if (status >= 0)
             return status;
     }
+    if (heap && optind == argc)
+        return heap_main(&o, &h);
     if (optind != argc || o.kernel.all == (o.pid > 0)) {
         fputs("memoir-observe: give either --all or --pid PID\n", stderr);
         return 2;

@@ -50,7 +50,6 @@ int observed_new(const struct observed_options *options, pid_t pid,
     o->uid = process->uid;
     o->generation = process->generation;
     o->start_ns = process->start_ns;
-    o->place = -1;
     identity_fill(o, &identity);
     int r = trace_history_new(&identity, NULL, &o->history);
     if (r < 0) {
@@ -79,7 +78,7 @@ void observed_free(struct observed *o, bool leave)
 {
     if (!o)
         return;
-    observed_book_close(o, leave ? OBSERVED_BOOK_STAYS : OBSERVED_BOOK_GOES);
+    process_book_close(&o->book, leave ? PROCESS_BOOK_STAYS : PROCESS_BOOK_GOES);
     trace_history_free(o->history);
     live_release(&o->live);
     observed_sites_release(o);
@@ -395,7 +394,7 @@ void observed_exit(struct observed *o)
     observed_tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
-    observed_book_close(o, o->options.keep_ended ? OBSERVED_BOOK_CLOSED : OBSERVED_BOOK_GOES);
+    process_book_close(&o->book, o->options.keep_ended ? PROCESS_BOOK_CLOSED : PROCESS_BOOK_GOES);
     live_release(&o->live);
     stack_process_free(o->stacks);
     o->stacks = NULL;
@@ -403,9 +402,25 @@ void observed_exit(struct observed *o)
 
 /* ---- losses ---- */
 
+void observed_pause(struct observed *o, bool paused)
+{
+    o->paused = paused;
+}
+
+bool observed_paused(const struct observed *o)
+{
+    return o->paused;
+}
+
+void observed_skip(struct observed *o)
+{
+    o->skipped++;
+}
+
 bool observed_losses(struct observed *o, const struct wire_process *process)
 {
-    uint64_t lost = process->lost_events - o->lost_events;
+    uint64_t lost = process->lost_events - o->lost_events + o->skipped;
+    o->skipped = 0;
     bool blocks = process->lost_blocks != o->lost_blocks;
     if (lost) {
         struct trace_event e = {.time_ns = clock_monotonic_ns(),
@@ -415,8 +430,8 @@ bool observed_losses(struct observed *o, const struct wire_process *process)
                                 .device = -1};
         observed_tell(o, &e);
     }
-    if (o->w && blocks)
-        o->w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
+    if (o->book.w && blocks)
+        o->book.w->header->losses[BOOK_LOSS_LIMIT] += process->lost_blocks - o->lost_blocks;
     o->lost_events = process->lost_events;
     o->lost_blocks = process->lost_blocks;
     if (lost)

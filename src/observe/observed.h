@@ -76,7 +76,13 @@ void observed_copy(struct observed *o, const struct wire_copy *copy);
 void observed_stack(struct observed *o, const struct wire_stack *stack);
 void observed_more(struct observed *o, const struct wire_more *more);
 
-/* Tell what the kernel counted as lost since the last call; true: the tables may differ now. */
+/* Stop or go on recording what the process calls. While it is paused, records are skipped and told as a gap; totals stay right,
+ * since book and history are compared with the kernel's table. */
+void observed_pause(struct observed *o, bool paused);
+bool observed_paused(const struct observed *o);
+void observed_skip(struct observed *o); /* a record of a paused process */
+
+/* Tell what the kernel counted as lost, and what was skipped, since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 
 /* Make book and history agree with the kernel's table of live blocks: begin, then tell all

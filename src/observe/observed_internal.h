@@ -8,6 +8,7 @@
 #include "book/writer.h"
 #include "observe/live.h"
 #include "observe/observed.h"
+#include "observe/process_book.h"
 #include "observe/stacks.h"
 #include "observe/wire.h"
 #include "trace/history.h"
@@ -62,6 +63,8 @@ struct observed {
     uint32_t uid, generation;
     uint64_t start_ns;
     uint64_t lost_events, lost_blocks; /* told so far */
+    bool paused;                       /* its calls are not recorded, */
+    uint64_t skipped;                  /* and so many of their records were not, not told yet */
     bool stale;                        /* events were lost since the last comparison, */
     bool drained;                      /* and the ring was read since */
     bool compares;
@@ -73,9 +76,7 @@ struct observed {
     struct live_block freed[OBSERVED_FREED];
 
     /* book */
-    struct book_writer *w; /* NULL: none */
-    struct book_thread *thread;
-    int place; /* directory of the book; -1 */
+    struct process_book book;
     struct observed_account accounts[OBSERVED_ACCOUNTS_MAX];
     size_t n_accounts;
     struct observed_context contexts[OBSERVED_CONTEXTS_MAX];
@@ -134,12 +135,6 @@ void observed_tell(struct observed *o, const struct trace_event *event);
 
 /* 0, or -errno: there is none then. */
 int observed_book_open(struct observed *o);
-enum observed_book_end {
-    OBSERVED_BOOK_STAYS,  /* open, for the next observer */
-    OBSERVED_BOOK_CLOSED, /* for the daemon to retire */
-    OBSERVED_BOOK_GOES,   /* removed */
-};
-void observed_book_close(struct observed *o, enum observed_book_end end);
 /* Account of a block, entered if need be; 0: it is in no account. */
 uint32_t observed_account(struct observed *o, uint8_t class, uint8_t space, uint8_t flags,
                           int32_t device);

@@ -238,15 +238,15 @@ uint32_t observed_site_of(struct observed *o, const struct wire_event *event)
 
 uint32_t observed_site_in_book(struct observed *o, uint32_t number, uint32_t account)
 {
-    if (!number || number > o->n_sites || !o->w)
+    if (!number || number > o->n_sites || !o->book.w)
         return BOOK_SITE_NONE;
     struct observed_site *site = &o->sites[number];
     enum { ENTERED = sizeof(site->entered) / sizeof(site->entered[0]) };
     for (uint32_t i = 0; i < site->n_entered && i < ENTERED; i++)
         if (site->entered[i].account == account)
             return site->entered[i].site;
-    uint32_t entered =
-        book_site_add_frames(o->w, o->thread, account, site->frames, site->n, site->flags);
+    uint32_t entered = book_site_add_frames(o->book.w, o->book.thread, account, site->frames,
+                                            site->n, site->flags);
     uint32_t slot = site->n_entered++ % ENTERED;
     site->entered[slot].account = account;
     site->entered[slot].site = entered;

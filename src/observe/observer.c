@@ -252,7 +252,9 @@ static void on_record(void *context, const void *record, size_t bytes)
     if (kind == WIRE_RECORD_COPY && bytes >= sizeof(struct wire_copy)) {
         const struct wire_copy *copy = record;
         p = process_for(o, (pid_t)copy->pid, copy->generation);
-        if (p)
+        if (p && observed_paused(p))
+            observed_skip(p);
+        else if (p)
             observed_copy(p, copy);
     } else if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
         if (event->kind == TRACE_EXIT) {
@@ -260,6 +262,10 @@ static void on_record(void *context, const void *record, size_t bytes)
             return;
         }
         p = process_for(o, (pid_t)event->pid, event->generation);
+        if (p && observed_paused(p) && event->kind != TRACE_NONE) {
+            observed_skip(p);
+            return;
+        }
         if (p)
             observed_event(p, event);
         if (p && event->kind == TRACE_FAILED && o->facts)
@@ -413,6 +419,7 @@ static void round_make(struct observer *o, bool purge)
     looks_make(o);
     if (purge || round.n_dead) {
         kernel_purge(o->kernel, is_stale, o);
+        kernel_subordinates_tell(o->kernel);
         kernel_users_count(o->kernel);
     }
 }
@@ -453,6 +460,16 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     if (r < 0)
         snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
     return r;
+}
+
+int observer_pause(struct observer *o, pid_t pid, bool paused)
+{
+    observer_drain(o); /* what was called before counts as before */
+    struct observed *p = observer_find(o, pid);
+    if (!p)
+        return -ESRCH;
+    observed_pause(p, paused);
+    return 0;
 }
 
 static void on_installed(void *context, const struct probe_table *table, int fd, const char *path)
@@ -521,7 +538,7 @@ static int start(struct observer *o)
     if (r == 0 && device_facts_new(&o->facts) < 0)
         log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)
-        r = control_new(o, options->socket, &o->control);
+        r = control_new(observer_request, o, options->socket, &o->control);
     if (r < 0) {
         log_error("cannot start: %s", strerror(-r));
         return r;

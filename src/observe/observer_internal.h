@@ -7,10 +7,10 @@
 #include <sys/types.h>
 
 #include "base/buffer.h"
+#include "observe/control.h"
 #include "observe/observer.h"
 #include "trace/stream.h"
 
-struct control;
 struct device_facts;
 struct kernel;
 struct observed;
@@ -63,6 +63,12 @@ void observer_drain(struct observer *o);
 
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
+/* Stop or go on recording a process. -ESRCH: none such has called a probed function. */
+int observer_pause(struct observer *o, pid_t pid, bool paused);
+
+/* A request at the socket (control.h). */
+enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,
+                                     char *why);
 
 void observer_list(struct observer *o, struct buffer *out);
 void observer_status(struct observer *o, struct buffer *out);

@@ -1,6 +1,8 @@
 /* What the observer says of itself and of traced processes, as JSON. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <memoir/memoir.h>
@@ -171,6 +173,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
+        json_field_bool(j, "paused", observed_paused(p));
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live_bytes", totals.live_bytes);
@@ -235,4 +238,57 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
     json_object_end(&j);
     json_finish(&j);
+}
+
+/* ---- requests ---- */
+
+static bool pid_read(const char *text, pid_t *ret_pid)
+{
+    char *end;
+    long pid = strtol(text, &end, 10);
+    if (end == text || *end || pid <= 0 || pid > 1 << 22)
+        return false;
+    *ret_pid = (pid_t)pid;
+    return true;
+}
+
+static enum control_result dump_request(struct observer *o, pid_t pid, int fd, char *why)
+{
+    observer_drain(o);
+    int r = observer_dump(o, pid, fd);
+    if (r == 0)
+        return CONTROL_LEFT;
+    snprintf(why, CONTROL_WHY_MAX, "%s",
+             r == -ESRCH   ? "no such process is traced"
+             : r == -EBUSY ? "too many dumps are being written: ask again"
+                           : strerror(-r));
+    return CONTROL_REFUSED;
+}
+
+enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,
+                                     char *why)
+{
+    struct observer *o = observer;
+    pid_t pid;
+    if (strcmp(line, "list") == 0) {
+        observer_drain(o);
+        observer_list(o, out);
+    } else if (strcmp(line, "status") == 0) {
+        observer_status(o, out);
+    } else if (strcmp(line, "flush") == 0) {
+        observer_drain(o);
+    } else if (strcmp(line, "stop") == 0) {
+        o->stopping = true;
+    } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
+        return observer_trace(o, pid, why) >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+    } else if ((strncmp(line, "pause ", 6) == 0 && pid_read(line + 6, &pid)) ||
+               (strncmp(line, "resume ", 7) == 0 && pid_read(line + 7, &pid))) {
+        snprintf(why, CONTROL_WHY_MAX, "no such process is traced");
+        return observer_pause(o, pid, line[0] == 'p') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+    } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
+        return dump_request(o, pid, fd, why);
+    } else {
+        return CONTROL_REFUSED;
+    }
+    return CONTROL_ANSWERED;
 }

@@ -330,3 +330,21 @@ void walk_stack(struct walk_process *process, const struct stack_input *input,
     if (!done)
         ret_stack->flags |= w.beyond ? STACK_CUT : STACK_CUT | STACK_LOST;
 }
+
+struct module *walk_caller(struct walk_process *process, uint64_t pc, uint32_t *ret_up)
+{
+    struct cfi_section section;
+    struct cfi_row row;
+    struct module *module = pc < PC_MIN ? NULL : code_find(process, pc - 1)->module;
+    *ret_up = 0;
+    if (!module || !module->file ||
+        module_files_row(process->map.cache, module->file, pc - 1 - module->bias, &section, &row) <
+            0)
+        return module;
+    bool constant = !row.cfa_is_expression && row.cfa_reg == ARCH_REG_SP && !row.signal_frame &&
+                    row.ra_reg < ARCH_REG_COUNT && row.how[row.ra_reg] == CFI_OFFSET;
+    int64_t up = constant ? (int64_t)row.cfa_value + row.value[row.ra_reg] : 0;
+    if (up > 0 && up < 1 << 20)
+        *ret_up = (uint32_t)up;
+    return module;
+}

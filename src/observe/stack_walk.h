@@ -67,3 +67,7 @@ bool walk_maps_refresh(struct walk_process *process, bool miss);
 
 void walk_stack(struct walk_process *process, const struct stack_input *input,
                 struct walk_stack *ret_stack);
+
+/* The module of the call that returns to `pc`, NULL: none. *ret_up: where the return address of the calling function lies then, in bytes
+ * above the stack pointer; 0: at no constant place. */
+struct module *walk_caller(struct walk_process *process, uint64_t pc, uint32_t *ret_up);

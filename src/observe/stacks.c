@@ -229,6 +229,21 @@ int stack_resolve(struct stack_process *process, const struct stack_input *input
     return process->walk.gone ? -ESRCH : 0;
 }
 
+void stack_caller(struct stack_process *process, uint64_t pc, struct book_frame *ret_frame,
+                  int *ret_fd, uint32_t *ret_up)
+{
+    walk_maps_refresh(&process->walk, false);
+    struct module *module = walk_caller(&process->walk, pc, ret_up);
+    *ret_frame = (struct book_frame){.offset = pc};
+    *ret_fd = -1;
+    if (!module)
+        return;
+    ret_frame->module = &module->info;
+    ret_frame->offset = pc - module->bias;
+    if (module->file)
+        *ret_fd = module->file->fd;
+}
+
 uint64_t stack_result_key(const struct stack_result *result)
 {
     return book_frames_key(result->frames, result->n);

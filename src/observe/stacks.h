@@ -111,6 +111,12 @@ struct stack_result {
 int stack_resolve(struct stack_process *process, const struct stack_input *input,
                   struct stack_result *ret_result);
 
+/* The caller that a probed function returns to. *ret_fd: its ELF file, borrowed; -1: none. *ret_up: where its own return address lies
+ * after the call, in bytes above the stack pointer; 0: at no constant place. The frame's module lives as long as the process
+ * object. */
+void stack_caller(struct stack_process *process, uint64_t pc, struct book_frame *ret_frame,
+                  int *ret_fd, uint32_t *ret_up);
+
 /* The stable key of a result, as the site in a book has it. */
 uint64_t stack_result_key(const struct stack_result *result);
 

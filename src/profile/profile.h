@@ -41,7 +41,7 @@ struct profile_figures {
 };
 
 enum profile_module_kind {
-    PROFILE_MODULE_FILE,    /* an ELF file */
+    PROFILE_MODULE_FILE, /* an ELF file */
     PROFILE_MODULE_ADDRESS, /* code of no file, made at run time: offsets are addresses, 0 where it was folded */
     PROFILE_MODULE_UNKNOWN, /* offsets mean nothing */
     PROFILE_MODULE_SCRIPT,  /* lines of scripts, which know their names from the start */

@@ -126,6 +126,8 @@ struct query_column {
 enum query_column_flags {
     QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
+    QUERY_PER_NODE =
+        1u << 2, /* the largest value of one node; nodes are added up: see query_sum_nodes() */
 };
 
 /* What a table or column is made of. A world is assembled with exactly what a question needs
@@ -134,7 +136,7 @@ enum query_needs {
     QUERY_NEEDS_BOOKS = 1u << 0,    /* world.ledger with figures as of now */
     QUERY_NEEDS_FACTS = 1u << 1,    /* and with what /proc says of its processes */
     QUERY_NEEDS_BLOCKS = 1u << 2,   /* the files of books are read: blocks, call sites */
-    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.site_name, where there is one */
+    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.source_of, where there is one */
     QUERY_NEEDS_HOST = 1u << 4,     /* world.host */
     QUERY_NEEDS_PROBES = 1u << 5,   /* and what is costly to read there: see ledger/host.h */
     QUERY_NEEDS_CGROUPS = 1u << 6,  /* world.cgroups */
@@ -143,6 +145,7 @@ enum query_needs {
     QUERY_NEEDS_LEAKS = 1u << 9,    /* world.suspects */
     QUERY_NEEDS_HISTORY = 1u << 10, /* world.history; its reading blocks */
     QUERY_NEEDS_EVENTS = 1u << 11,  /* world.events */
+    QUERY_NEEDS_RETIRED = 1u << 12, /* world.retired */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any
@@ -184,7 +187,7 @@ struct query_table {
 #define QUERY_COLUMN_NODES                                                     \
     {                                                                          \
         "nodes", "nodes of the cluster that have it", QUERY_NUMBER, QUERY_MAX, \
-            .get = query_get_one                                               \
+            .flags = QUERY_PER_NODE, .get = query_get_one                      \
     }
 void query_get_one(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret);

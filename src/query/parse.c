@@ -556,7 +556,7 @@ void query_sum_nodes(struct query *query)
 {
     for (size_t i = 0; i < query->n_outputs; i++)
         if (query->outputs[i].field.column &&
-            query->outputs[i].field.column->get == query_get_one &&
+            query->outputs[i].field.column->flags & QUERY_PER_NODE &&
             query->outputs[i].aggregate == QUERY_MAX)
             query->outputs[i].aggregate = QUERY_SUM;
 }

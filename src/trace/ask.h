@@ -11,6 +11,8 @@ struct buffer;
 #define TRACE_ASK_DIR "/run/memoird"
 /* Where memoird's observer answers. */
 #define TRACE_ASK_SOCKET TRACE_ASK_DIR "/observe.sock"
+/* Where the observer of one process's heap answers, by its PID: printf's form. */
+#define TRACE_ASK_HEAP_SOCKET TRACE_ASK_DIR "/heap-%d.sock"
 
 enum {
     TRACE_ASK_WHY_MAX = 256,

@@ -110,15 +110,18 @@ class Node:
             raise AssertionError(answer)
         return answer
 
-    def get(self, path):
-        return self.request("GET", path)
+    def get(self, path, token=None):
+        return self.request("GET", path, token=token)
 
-    def post(self, path, body):
-        return self.request("POST", path, json.dumps(body))
+    def post(self, path, body, token=None):
+        return self.request("POST", path, json.dumps(body), token)
 
-    def request(self, method, path, body=None):
+    def request(self, method, path, body=None, token=None):
+        headers = {"Content-Type": "application/json"} if body else {}
+        if token:
+            headers["Memoir-Node-Token"] = token
         connection = UnixConnection(self.http)
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        connection.request(method, path, body, headers)
         response = connection.getresponse()
         body = json.loads(response.read())
         connection.close()
@@ -273,6 +276,13 @@ class Speaker:
 
     def publish(self, subject, data, inbox=""):
         self.socket.sendall(f"PUB {subject} {inbox} {len(data)}\r\n".encode() + data + b"\r\n")
+
+    def ready(self):
+        """Waits until the server has taken what was sent."""
+        self.socket.sendall(b"PING\r\n")
+        while (line := self.file.readline()) != b"PONG\r\n":
+            if not line:
+                raise EOFError("the server closed the connection")
 
     def next(self):
         """(subject, reply, bytes) of the next message."""

@@ -88,6 +88,46 @@ class TrackedTest(ApiTest):
         self.assertEqual(sum(map(sum, ages["blocks"])), ages["live_blocks"])
         self.assertEqual(sum(map(sum, ages["bytes"])), ages["live_bytes"])
 
+    def test_a_scan_finds_what_the_command_line_finds(self):
+        self.api()
+        process = Process([MEMOIR, "run", "--quiet", BUILD / "test/leaks/leak_aligned_lost", "5"],
+                          env=dict(os.environ, MEMOIR_DIR=str(self.books)))
+        self.addCleanup(process.close)
+        process.out.wait("warm")  # it lost 300 blocks, and goes on
+
+        def local():
+            return self.memoir("leaks", "--scan", process.pid, "--json", "--dir", self.books)
+
+        before = local()
+        answer = self.eventually(lambda: self.request("POST", f"/processes/{process.pid}/scan", {}),
+                                 lambda a: a.status != 404, "memoird knows its book")
+        scan, after = self.valid(answer.json(), "Scan"), local()
+        self.assertGreaterEqual(before["lost"]["blocks"], 290)
+        self.assertLessEqual(before["lost"]["blocks"], scan["lost"]["blocks"])
+        self.assertLessEqual(scan["lost"]["blocks"], after["lost"]["blocks"])
+        keys = ("state", "site", "function", "frame")
+        self.assertEqual({k: scan["sites"][0][k] for k in keys}, {k: before["sites"][0][k] for k in keys})
+        self.assertIn("step", scan["sites"][0]["function"])
+        self.assertEqual(self.audit()[-1]["what"], f"scan of PID {process.pid}")
+        own = self.problem(f"/processes/{os.getpid()}/scan", 404, "no-book", "POST", {})
+        self.assertIn("memoir run", own["detail"])
+
+    @unittest.skipUnless(os.getuid() == 0, "needs root")
+    def test_a_scan_by_its_user_and_by_none_other(self):
+        self.api()
+        os.chmod(self.http, 0o666)
+        os.chmod(self.books, 0o1777)
+        theirs = Process([*as_user(NOBODY), MEMOIR, "run", "--quiet", SITES],
+                         env=dict(os.environ, MEMOIR_DIR=str(self.books)))
+        self.addCleanup(theirs.close)
+        theirs.out.wait("^ready$")
+        mine = self.tracked(SITES)
+        self.eventually(lambda: self.get(f"/processes/{theirs.pid}")["tracking"]["state"], lambda s: s == "on", "it is tracked")
+        scan = self.as_other(NOBODY, f"/processes/{theirs.pid}/scan", method="POST", body={})  # by the broker
+        self.assertGreater(scan["reachable"]["blocks"], 2000)
+        self.assertEqual(self.as_other(NOBODY, f"/processes/{mine.pid}/scan", 403, method="POST", body={})["type"],
+                         "urn:memoir:problem:not-yours")
+
     def sums(self, explained):
         self.assertEqual(sum(part["bytes"] for part in explained["parts"]), explained["rss_bytes"])
         return self.valid(explained, "Explain")

@@ -47,6 +47,15 @@ class Rights(ClusterTest):
         self.assertIn("dram=1x1000", row["command"])
         answer = n1.query(table="buffers", show="bytes", node="n2", token=token)
         self.assertEqual([row["bytes"] for row in rows(answer)], [1000])
+        # Over HTTP the token comes in a header. What it opens is not given to those without it.
+        path = "/api/v1/query?table=processes&show=node,pid,command&where=program%3Dclient&node=n2"
+        for _ in range(2):
+            self.assertIsNone(n1.get(path)[1]["rows"][0]["command"])
+            self.assertIn("dram=1x1000", n1.get(path, token)[1]["rows"][0]["command"])
+        buffers = f"/api/v1/processes/{other.pid}/buffers?node=n2"
+        self.assertEqual(n1.get(buffers)[0], 403)
+        self.assertEqual(n1.get(buffers, token)[0], 200)
+        self.assertEqual(n1.get(buffers)[0], 403)
         # It says nothing at another node, and a wrong one says nothing anywhere.
         for node, secret in (("n3", token), ("n2", "x" * 43)):
             answer = n1.query(**self.question(node=node, token=secret))
@@ -122,6 +131,34 @@ class Rights(ClusterTest):
         self.assertEqual(self.audit(n3)[-1]["who"], "token visitor at n1")
         # Sites of the other node's process, named there.
         self.assertEqual(n1.get(f"/api/v1/processes/{pid}/sites?node=n2")[0], 200)
+        # A scan of a heap there; the program holds all that it allocated.
+        process = Process([MEMOIR, "run", "--quiet", BUILD / "test/integration/sites_malloc"],
+                          env=dict(os.environ, MEMOIR_DIR=str(n2.books)))
+        self.addCleanup(process.close)
+        process.out.wait("^ready$")
+        pid = process.pid
+        self.wait_until(lambda: n2.get(f"/api/v1/processes/{pid}")[1]["tracking"]["state"] == "on", "it is tracked")
+        status, body = n1.post(f"/api/v1/processes/{pid}/scan?node=n2", {})
+        self.assertEqual((status, body["pid"], body["program"]), (200, pid, "sites_malloc"), body)
+        self.assertGreater(body["reachable"]["blocks"], 0)
+        self.assertEqual(self.audit(n2)[-1]["what"], f"scan of PID {pid}")
+        self.assertEqual(n1.post(f"/api/v1/processes/{programs['n3'].pid}/scan?node=n3", {})[0], 403)
+        # Tracing of CUDA calls does not run there, which is said.
+        status, body = n1.post(f"/api/v1/processes/{pid}/tracing?node=n2", {"on": False})
+        self.assertEqual((status, body["type"]), (503, "urn:memoir:problem:not-tracing"), body)
+        self.assertEqual(self.audit(n2)[-1]["what"], f"tracing of PID {pid} off")
+        # The same by commands.
+        (n1.folder / "memoird.sock").symlink_to(n1.socket)
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
+        done = n1.memoir("cluster", "scan", "n2", pid, env=place)
+        self.assertRegex(done.stdout, rf"sites_malloc \(PID {pid} on n2\) was paused for .* reachable [1-9]", done.stderr)
+        self.assertEqual(json.loads(n1.memoir("cluster", "scan", "n2", pid, "--json", env=place).stdout)["pid"], pid)
+        self.assertEqual(n1.memoir("cluster", "tracking", "n2", pid, "off", env=place).stdout, "tracking is suspended\n")
+        done = n1.memoir("cluster", "tracing", "n2", pid, "on", env=place)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not traced at the moment", done.stderr)
+        self.assertEqual(n1.memoir("cluster", "scan", "n2", "x", env=place).returncode, 2)
+        self.assertEqual(n1.memoir("cluster", "key", env=place).stdout.strip(), n1.key())
 
     @needs_root
     def test_a_node_that_is_trusted_without_its_key_looks_and_does_not_act(self):
@@ -147,7 +184,9 @@ class Rights(ClusterTest):
         reader = self.token(n3, "--user", "root")
         self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
         made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
-        answer = n1.ask({"call": dict(call, token=made.stdout.strip())})["call"]
+        operator = made.stdout.strip()
+        self.assertEqual(n1.post(target + "?node=n3", {"on": True}, operator)[0], 409)
+        answer = n1.ask({"call": dict(call, token=operator)})["call"]
         self.assertEqual(answer["status"], 409, answer)  # allowed, but this process has no tracker
         self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
         self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)

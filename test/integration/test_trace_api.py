@@ -95,6 +95,30 @@ class Routes(TraceTest):
         self.assertEqual(row["lost"]["events"], 0)
         self.assertEqual(self.get("/traced")["state"], "running")
 
+    def test_recording_stops_and_goes_on(self):
+        self.tracing()
+        drive = self.drive()
+        drive.ok("alloc", 5 * MIB)
+        drive.ok("buffer", MIB)
+        drive.ok("copy", "h2d", 0, 4096, 1)
+        self.trace(drive.pid, lambda t: t["totals"]["copies"]["to_device"]["copies"] == 1)
+        path = f"/processes/{drive.pid}/tracing"
+        self.assertEqual(self.valid(self.request("POST", path, {"on": False}).json(), "Tracing")["state"], "paused")
+        self.traced(drive.pid, lambda row: row["paused"])
+        drive.ok("copy", "h2d", 0, 4096, 1)
+        drive.ok("alloc", 2 * MIB)
+        # Totals go on; the trace has a gap.
+        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 7 * MIB)
+        self.trace(drive.pid, lambda t: t["totals"]["device_bytes"] == 7 * MIB)
+        trace = self.trace(drive.pid, lambda t: t["gaps"])
+        self.assertEqual(trace["totals"]["copies"]["to_device"]["copies"], 1)
+        self.assertEqual(self.request("POST", path, {"on": True}).status, 200)
+        self.traced(drive.pid, lambda row: not row["paused"])
+        drive.ok("copy", "h2d", 0, 4096, 1)
+        self.trace(drive.pid, lambda t: t["totals"]["copies"]["to_device"]["copies"] == 2)
+        self.problem("/processes/4194304/tracing", 404, "no-process", "POST", {"on": True})
+        self.problem(path, 400, "bad-body", "POST", {"off": True})
+
     def test_the_trace_of_a_process(self):
         self.tracing()
         drive = self.drive()

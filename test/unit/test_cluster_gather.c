@@ -190,14 +190,17 @@ static void a_crowd_that_waits_has_more_time(void **state)
         snprintf(m.id, sizeof(m.id), "%032x", i);
         assert_int_equal(gather_expect(g, &m, MS(1000)), 0);
     }
-    for (int i = 0; i < NODES; i++)
-        reply(g, i, &bytes, MS(1090));
-    assert_false(gather_tick(g, MS(1090 + GATHER_STALL_MS) - 1, &next));
-    assert_int_equal(next, MS(1090 + GATHER_STALL_MS));
+    reply(g, 0, &bytes, MS(1090));
+    assert_false(gather_tick(g, MS(1090 + GATHER_STALL_MS), &next));
+    assert_int_equal(next, MS(1000 + GATHER_CROWD_MS));
+    reply(g, 1, &bytes, next - 1);
+    reply(g, 2, &bytes, next - 1);
+    assert_false(gather_tick(g, next + MS(GATHER_STALL_MS) - 2, &next));
+    assert_int_equal(next, MS(1000 + GATHER_CROWD_MS + GATHER_STALL_MS) - 1);
     /* One more comes: the rest is no crowd any more. */
     snprintf(id, sizeof(id), "%032x", 0);
     (void)gather_refuse(g, id, "busy");
-    assert_true(gather_tick(g, MS(1090 + GATHER_STALL_MS) - 1, &next));
+    assert_true(gather_tick(g, next - 1, &next));
     buffer_release(&bytes);
     gather_free(g);
 }

@@ -244,8 +244,34 @@ static void growth_between_a_few_bulk_frees_is_no_leak(void **state)
             points[i].freed_bytes = LOOKS * MIB / 4 / bulks * (i * bulks / LOOKS + (i > 0));
         struct detect_result r = judge(LOOKS, NULL);
         assert_int_equal(r.verdict, bulks < ENOUGH ? DETECT_GROWING : DETECT_LEAK);
-        assert_int_equal(r.reason, bulks < ENOUGH ? DETECT_TEETH : DETECT_SUSTAINED);
+        assert_int_equal(r.reason, bulks < ENOUGH ? DETECT_BURSTS : DETECT_SUSTAINED);
     }
+}
+
+/* Buffers that a garbage collector frees: growth before its first collection says nothing. */
+static void growth_of_collected_memory_waits_for_a_collection(void **state)
+{
+    struct detect_options options = {.collected = true};
+    linear(LOOKS, MIB);
+    struct detect_result r = judge(LOOKS, &options);
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_WAITS);
+    assert_false(detect_fell(points, LOOKS));
+    assert_int_equal(judge(LOOKS, NULL).verdict, DETECT_LEAK);
+    /* One small buffer that goes is no collection, a tenth of all is: what grows on then is a leak. */
+    for (size_t i = LOOKS / 4; i < LOOKS; i++)
+        points[i].freed_bytes = MIB / 4;
+    assert_int_equal(judge(LOOKS, &options).reason, DETECT_WAITS);
+    for (size_t i = LOOKS / 4; i < LOOKS; i++)
+        points[i].freed_bytes = LOOKS / 8 * (uint64_t)MIB;
+    assert_true(detect_fell(points, LOOKS));
+    r = judge(LOOKS, &options);
+    assert_int_equal(r.verdict, DETECT_LEAK);
+    /* Of a leak here that has fallen in another process. */
+    detect_fell_elsewhere(&r);
+    assert_int_equal(r.verdict, DETECT_GROWING);
+    assert_int_equal(r.reason, DETECT_BURSTS);
+    assert_true(r.confidence > 0.5);
 }
 
 /* A minute in the life of a site that frees a share of what it allocates, in hundredths, all at once every so many seconds. */
@@ -329,7 +355,7 @@ static void a_fall_at_the_start_speaks_against_a_leak(void **state)
     }
     struct detect_result r = judge(LOOKS, NULL);
     assert_int_equal(r.verdict, DETECT_GROWING);
-    assert_int_equal(r.reason, DETECT_TEETH);
+    assert_int_equal(r.reason, DETECT_BURSTS);
 }
 
 /* An hour of teeth, and we look at the last minutes, in which one rises. */
@@ -444,6 +470,7 @@ int main(void)
         cmocka_unit_test(a_fall_at_the_start_speaks_against_a_leak),
         cmocka_unit_test(a_long_watch_knows_that_growth_goes_away),
         cmocka_unit_test(a_new_leak_shows_in_a_long_steady_series),
+        cmocka_unit_test(growth_of_collected_memory_waits_for_a_collection),
         cmocka_unit_test(any_figures_give_a_verdict),
         cmocka_unit_test(every_verdict_and_reason_has_words),
     };

@@ -11,12 +11,15 @@ import { addKeys, bindings, type KeyBinding } from './base/keys'
 import { go, link, place, remoteNode, screen } from './base/route'
 import { choice, choose, theme, type Choice } from './base/theme'
 import { subject } from './base/title'
+import { later } from './kit/later'
 import { Dialog } from './kit/dialog'
 import { Icon, type IconName } from './kit/icon'
 import { Empty, Meter } from './kit/parts'
 import { Tip } from './kit/tip'
 import { Login } from './views/login'
 import { SCREENS, screenOf } from './views/screens'
+
+const NodeToken = later(() => import('./views/node_token').then((module) => module.NodeToken), 0)
 
 const helpOpen = signal(false)
 
@@ -214,6 +217,7 @@ function Content(): JSX.Element {
           <span>
             Node <b>{remoteNode.value}</b>, asked through {session.value?.node ?? 'this node'}
           </span>
+          <NodeToken key={remoteNode.value} node={remoteNode.value} />
           <a href={link(place.value.parts[0] === 'process' ? 'processes' : place.value.path, { node: null })}>Show this node</a>
         </div>
       )}

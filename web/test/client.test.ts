@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, test } from 'node:test'
 import { address, fetchJson, get, locked, post, Problem } from '../src/api/client'
+import { setNodeToken } from '../src/base/node_tokens'
 
 const real = globalThis.fetch
 afterEach(() => {
@@ -68,4 +69,19 @@ test('what is posted is JSON', async () => {
   const asked = answer(200, { on: true })
   assert.deepEqual(await post('/x', { on: true }), { on: true })
   assert.equal(asked.init!.body, '{"on":true}')
+})
+
+test('a token of a node goes with questions about that node alone', async () => {
+  setNodeToken('web', 'secret')
+  const asked = answer(200, {})
+  const sent = (): unknown => (asked.init!.headers as Record<string, string>)['Memoir-Node-Token']
+  await fetchJson(address('/processes', { node: 'web' }), null)
+  assert.equal(sent(), 'secret')
+  await fetchJson(address('/processes', { node: 'db' }), null)
+  assert.equal(sent(), undefined)
+  await fetchJson(address('/processes'), null)
+  assert.equal(sent(), undefined)
+  setNodeToken('web', '')
+  await fetchJson(address('/processes', { node: 'web' }), null)
+  assert.equal(sent(), undefined)
 })

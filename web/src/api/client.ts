@@ -1,6 +1,7 @@
 // Asking memoird. Errors are problems (RFC 9457) with a title, a detail for people, and for queries the place of
 // the mistake; where nothing could be reached, a problem of our own with status 0.
 import { signal } from '@preact/signals'
+import { nodeTokenHeaders } from '../base/node_tokens'
 import { remoteNode } from '../base/route'
 
 export const API = '/api/v1'
@@ -83,7 +84,7 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 async function reach(url: string, init: RequestInit): Promise<Response> {
   let response: Response
   try {
-    response = await fetch(url, { credentials: 'same-origin', ...init })
+    response = await fetch(url, { credentials: 'same-origin', ...init, headers: { ...init.headers, ...nodeTokenHeaders(url) } })
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
     throw new Problem(0, 'memoird does not answer', 'The connection failed.')

@@ -201,6 +201,43 @@ export interface Process {
   } | null
 }
 
+export interface Tracing {
+  pid: number
+  state: "on" | "paused"
+}
+
+export interface ScanSum {
+  blocks: number
+  bytes: number
+}
+
+export interface Scan {
+  schema: "memoir.scan/1"
+  time: Time
+  pid: number
+  program: string
+  /** all of its memory was read: what is called lost is lost */
+  proof: boolean
+  unread_bytes: number
+  stood_still_ms: number
+  lost: ScanSum
+  indirectly_lost: ScanSum
+  reachable: ScanSum
+  inherited_lost: ScanSum
+  /** sites that are not in the list */
+  sites_more: number
+  sites: ({
+    state: "lost" | "indirectly lost"
+    blocks: number
+    bytes: number
+    oldest_seconds: number
+    site: string | null
+    frame: string | null
+    function: string | null
+    file: string | null
+  })[]
+}
+
 export interface TrackingWish {
   on: boolean
 }
@@ -402,6 +439,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
+  /** its calls are not recorded at present; totals go on */
+  paused: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
@@ -967,6 +1006,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Blocks that processes still held when they ended, the largest of each */
+  'GET /api/v1/exited_blocks': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** The cluster: its nodes with state, version and last answer */
   'GET /api/v1/cluster': {
     args: Record<string, never>
@@ -1092,6 +1145,22 @@ export interface Routes {
       node?: string
     }
     answer: Tracking
+  }
+  /** Begin or stop to record what a process calls of CUDA */
+  'POST /api/v1/processes/{pid}/tracing': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Tracing
+  }
+  /** Look for heap blocks that a process can no longer reach */
+  'POST /api/v1/processes/{pid}/scan': {
+    args: {
+      pid: number
+      node?: string
+    }
+    answer: Scan
   }
   /** What was held, over time */
   'GET /api/v1/history': {

@@ -3,8 +3,8 @@ import type { ComponentType, JSX } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { Empty, Waiting } from './parts'
 
-/** A component that waits for its module. The module stays loaded. */
-export function later<P extends object>(load: () => Promise<ComponentType<P>>): (props: P) => JSX.Element {
+/** A component that waits for its module, with `rows` of a placeholder meanwhile. The module stays loaded. */
+export function later<P extends object>(load: () => Promise<ComponentType<P>>, rows = 8): (props: P) => JSX.Element {
   let loaded: ComponentType<P> | null = null
   return function Later(props: P): JSX.Element {
     const [state, setState] = useState<'waiting' | 'there' | 'failed'>(loaded ? 'there' : 'waiting')
@@ -28,6 +28,6 @@ export function later<P extends object>(load: () => Promise<ComponentType<P>>): 
           <span>memoird may have been replaced by another version: load the page again.</span>
         </Empty>
       )
-    return <Waiting rows={8} />
+    return <Waiting rows={rows} />
   }
 }

@@ -7,9 +7,9 @@ import type { Traced } from '../api/schema'
 import type { TableAnswer } from '../api/types'
 import { bytes, count, percent } from '../base/format'
 import { link, place } from '../base/route'
+import { later } from '../kit/later'
 import { Card, Empty, Meter, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { Stack } from '../kit/stack'
-import { DeviceDetail } from './device_detail'
 import {
   devicesOf,
   driverProcessesOf,
@@ -26,6 +26,8 @@ import {
 import { transfersOf } from './trace_model'
 
 const OWNERS_SHOWN = 7
+
+const DeviceDetail = later(() => import('./device_detail').then((module) => module.DeviceDetail))
 
 export function Devices(): JSX.Element {
   const devices = useResource<TableAnswer>('/devices', { shape: 'arrays' })

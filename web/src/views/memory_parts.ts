@@ -23,8 +23,8 @@ export const PARTS: PartKind[] = [
   { id: 'percpu', name: 'per processor', help: "the kernel's memory of each processor (percpu)" },
   {
     id: 'unattributed',
-    name: "nobody's",
-    help: 'what the kernel gives to nobody: drivers, memory of devices. Computed; if it grows, a driver may leak (unattributed)',
+    name: 'unattributed',
+    help: 'what no counter of the kernel claims: drivers, memory of devices. Computed; if it grows, a driver may leak',
     rest: true,
   },
   { id: 'free', name: 'free', help: 'used for nothing' },

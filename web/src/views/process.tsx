@@ -24,6 +24,7 @@ const Ages = later(() => import('./process_tables').then((module) => module.Ages
 const Buffers = later(() => import('./process_tables').then((module) => module.Buffers))
 const Sites = later(() => import('./process_tables').then((module) => module.Sites))
 const ExplainBar = later(() => import('./process_explain').then((module) => module.ExplainBar))
+const Scan = later(() => import('./process_scan').then((module) => module.Scan), 0)
 const Heap = later(() => import('./process_heap').then((module) => module.Heap))
 const CudaTrace = later(() => import('./process_trace').then((module) => module.CudaTrace))
 
@@ -127,6 +128,11 @@ export function Process(): JSX.Element {
       {tab === 'blocks' && <Buffers pid={pid} tracking={tracking} />}
       {tab === 'ages' && <Ages pid={pid} tracking={tracking} />}
       {tab === 'cuda' && <CudaTrace pid={pid} />}
+      {tab === 'leaks' && isTracked(tracking) && !gone && (
+        <div class="tab-tools">
+          <Scan pid={pid} program={text(row['program'])} />
+        </div>
+      )}
       {tab === 'leaks' && <Verdicts answer={suspects} tracking={tracking} />}
     </>
   )

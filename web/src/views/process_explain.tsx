@@ -3,6 +3,7 @@ import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { Explain } from '../api/schema'
 import { bytes, percent } from '../base/format'
+import { Card } from '../kit/parts'
 import { type Part, Stack } from '../kit/stack'
 
 const KINDS: { id: string; name: string; color: string; help: string }[] = [
@@ -54,17 +55,17 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
   const { data } = useResource<Explain>(`/processes/${pid}/explain`, {}, { every: 5000 })
   if (!data) return null
   return (
-    <section class="card explain" aria-label="where its resident memory goes">
+    <Card class="explain" title="Where its resident memory is" end={<span class="muted">sums to {bytes(data.rss_bytes)} RSS</span>}>
       <Stack label="resident memory" parts={explainParts(data.kinds as Record<string, number>)} total={data.rss_bytes} />
       <p class="muted small">
-        {explainNames(data).map((named) => (
+        {explainNames(data).map((named, i) => (
           <span key={named.name} class="explain-name" data-tip={`${percent((named.bytes / data.rss_bytes) * 100)} of RSS`}>
-            {named.name} <b>{bytes(named.bytes)}</b>{' · '}
+            {i > 0 && ' · '}
+            {named.name} <b>{bytes(named.bytes)}</b>
           </span>
         ))}
-        sums to {bytes(data.rss_bytes)} RSS
         {data.live_absent_bytes ? `; ${bytes(data.live_absent_bytes)} in use and not resident` : ''}
       </p>
-    </section>
+    </Card>
   )
 }

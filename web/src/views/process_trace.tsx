@@ -10,6 +10,7 @@ import { TimeChart, type ChartMark } from '../kit/chart'
 import { Card, Choice, Empty, Fact, Facts, ProblemBox, StaleNotice, Waiting } from '../kit/parts'
 import { Table, type TableColumn } from '../kit/table'
 import { PinningPart } from './process_pinning'
+import { Recording } from './process_recording'
 import {
   blockKey,
   busOf,
@@ -68,6 +69,7 @@ function TraceView({ trace, stale, by, pid }: { trace: Trace; stale: JSX.Element
           This process has ended; this is what it did until then.
         </div>
       )}
+      {trace.totals.ended == null && <Recording pid={pid} />}
       <Failures failures={trace.failures} sites={sites} />
       <div class="grid">
         <Card

@@ -55,7 +55,7 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
       setTold(answer.state)
       setAsking(false)
     } catch (error) {
-      setProblem(error instanceof Problem ? error : new Problem(0, 'It did not work', String(error)))
+      setProblem(error instanceof Problem ? error : new Problem(0, 'Request failed', String(error)))
     } finally {
       setBusy(false)
     }

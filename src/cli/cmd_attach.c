@@ -1,0 +1,292 @@
+/* memoir attach, memoir detach: account the heap of a process that runs already. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/json_read.h"
+#include "cli/ask.h"
+#include "cli/command.h"
+#include "cli/process_word.h"
+#include "cli/trace_observer.h"
+#include "ledger/proc.h"
+#include "trace/ask.h"
+
+enum { ANSWER_MAX = 1 << 20, WHY_MAX = 512, CODE_MAX = 32 };
+
+struct attach_values {
+    struct command_common common;
+    const char *dir, *socket, *budget;
+    uint64_t sample_bytes, blocks;
+    bool json, quiet;
+};
+
+static const struct attach_values defaults = {0};
+
+#define AT(field) offsetof(struct attach_values, field)
+
+static const struct option_spec attach_options[] = {
+    OPTION_HELP,
+    {"sample", 0, OPTION_NUMBER, AT(sample_bytes), "BYTES",
+     "mean distance between sampled stacks (default: 524288)"},
+    {"blocks", 0, OPTION_NUMBER, AT(blocks), "N", "live blocks that are kept (default: 1048576)"},
+    {"budget", 0, OPTION_STRING, AT(budget), "PERCENT",
+     "share of the process's CPU time for the probes; above it they are in for part of the time, and figures are "
+     "estimates (default: 5; 0: no limit)"},
+    OPTION_JSON,
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
+    {"socket", 0, OPTION_STRING, AT(socket), "PATH", "ask the memoird that listens there"},
+    OPTION_DIR,
+    {0},
+};
+
+static const struct option_spec detach_options[] = {
+    OPTION_HELP,
+    {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
+    {"socket", 0, OPTION_STRING, AT(socket), "PATH", "ask the memoird that listens there"},
+    {0},
+};
+
+/* ---- by memoird ---- */
+
+struct reply {
+    char code[CODE_MAX]; /* of an error; "": none */
+    char why[WHY_MAX];
+};
+
+static void error_read(struct json_read *read, struct reply *reply)
+{
+    struct json_text key, text;
+    json_read_object(read);
+    while (json_read_key(read, &key))
+        if (json_text_is(&key, "code") && json_read_string(read, &text))
+            json_text_copy(&text, reply->code, sizeof(reply->code));
+        else if (json_text_is(&key, "message") && json_read_string(read, &text))
+            json_text_copy(&text, reply->why, sizeof(reply->why));
+        else
+            json_read_skip(read);
+}
+
+/* 0: done; -EREMOTEIO: refused, as the reply says; other -errno: no memoird answers. */
+static int ask_memoird(const struct attach_values *v, const char *what, pid_t pid,
+                       struct reply *reply)
+{
+    char question[64];
+    struct json_read read;
+    struct json_text key;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer answer = BUFFER_INIT(ANSWER_MAX);
+    MEMOIR_CLEANUP(closep)
+    int fd = v->socket ? ask_connect_within(v->socket, TRACE_OBSERVER_READY_MS / 1000)
+                       : ask_connect_within(ASK_MACHINE_PATH, TRACE_OBSERVER_READY_MS / 1000);
+    *reply = (struct reply){0};
+    if (fd < 0)
+        return fd;
+    snprintf(question, sizeof(question), "{\"%s\":%d}", what, (int)pid);
+    int r = ask_line(fd, question, &answer);
+    if (r < 0)
+        return r;
+    json_read_init(&read, answer.data, strcspn(buffer_string(&answer), "\n"));
+    json_read_object(&read);
+    while (json_read_key(&read, &key))
+        if (json_text_is(&key, "error"))
+            error_read(&read, reply);
+        else
+            json_read_skip(&read);
+    if (json_read_finish(&read) < 0)
+        return -EBADMSG;
+    return reply->code[0] ? -EREMOTEIO : 0;
+}
+
+/* A memoird that cannot attach by itself leaves it to us. */
+static bool cannot_itself(const struct reply *reply)
+{
+    return strcmp(reply->code, "no-attach") == 0 || strcmp(reply->code, "bad-request") == 0;
+}
+
+/* ---- attach ---- */
+
+static int pid_operand(const struct command *command, const struct operands *operands,
+                       pid_t *ret_pid)
+{
+    uint64_t pid;
+    struct proc_stat stat;
+    if (operands->n < 1)
+        return command_misuse(command, "missing argument: PID");
+    if (!process_word_pid(operands->words[0], &pid))
+        return command_misuse(command, "'%s' is not a valid PID", operands->words[0]);
+    if (proc_stat_read((pid_t)pid, &stat) < 0 || stat.dead) {
+        command_fail("no process %" PRIu64, pid);
+        return COMMAND_NOTHING;
+    }
+    *ret_pid = (pid_t)pid;
+    return COMMAND_OK;
+}
+
+/* What the observer says of itself; -errno: there is none that we may ask. */
+static int status_ask(pid_t pid, struct buffer *out)
+{
+    char socket[108], why[TRACE_ASK_WHY_MAX];
+    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    MEMOIR_CLEANUP(closep)
+    int fd = trace_ask_open(socket);
+    return fd < 0 ? fd : trace_ask(fd, "status", out, why);
+}
+
+static bool own_options(const struct attach_values *v)
+{
+    return v->dir || v->sample_bytes || v->blocks || v->budget;
+}
+
+/* By memoird, which answers for users; with options of our own, or where there is none, by ourselves as root. */
+static int attach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
+{
+    struct reply reply;
+    struct trace_heap_options options = {.dir = v->dir,
+                                         .sample_bytes = v->sample_bytes,
+                                         .blocks_max = v->blocks,
+                                         .budget = v->budget};
+    bool own = own_options(v) && !v->socket;
+    int r = own ? -ENOENT : ask_memoird(v, "attach", pid, &reply);
+    snprintf(why, WHY_MAX, "%s", r == -EREMOTEIO ? reply.why : "");
+    if (r == 0 || v->socket || (r == -EREMOTEIO && !cannot_itself(&reply))) {
+        if (r < 0 && r != -EREMOTEIO)
+            snprintf(why, WHY_MAX, "no memoird at '%s': %s", v->socket, strerror(-r));
+        return r;
+    }
+    return trace_observer_heap_start(pid, &options, why);
+}
+
+static int attach_run(const void *values, const struct operands *operands)
+{
+    const struct attach_values *v = values;
+    char why[WHY_MAX] = "";
+    pid_t pid = 0;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer status = BUFFER_INIT(ANSWER_MAX);
+    int r = pid_operand(&cmd_attach, operands, &pid);
+    if (r != COMMAND_OK)
+        return r;
+    bool already = status_ask(pid, &status) == 0;
+    if (!already && attach(v, pid, why) < 0)
+        return command_fail("cannot attach to process %d: %s", (int)pid, why);
+    if (v->json && (already || status_ask(pid, &status) == 0)) {
+        buffer_append_char(&status, '\n');
+        fs_write_all(STDOUT_FILENO, buffer_string(&status), status.len);
+    } else if (v->json) {
+        printf("{\"pid\":%d}\n", (int)pid);
+    } else if (!v->quiet) {
+        printf("%s process %d. Blocks that are older are not counted.\n"
+               "Next: memoir sites %d, memoir leaks %d, memoir explain %d, memoir detach %d\n",
+               already ? "Already attached to" : "Attached to", (int)pid, (int)pid, (int)pid,
+               (int)pid, (int)pid);
+    }
+    return COMMAND_OK;
+}
+
+static const struct command_example attach_examples[] = {
+    {"sudo memoir attach 4242", "account what process 4242 allocates from now on"},
+    {"memoir attach 4242 && memoir leaks 4242 --for 1m",
+     "of your own process, where memoird runs as root; then watch what grows"},
+    {0},
+};
+
+static const struct command_section attach_sections[] = {
+    {"WHAT IT DOES",
+     "Probes in the kernel (eBPF) watch the allocator that the process has: malloc and its kin of the C library, of jemalloc, tcmalloc or "
+     "mimalloc, in a library or inside the program, if its symbols are there. The process is not stopped, and nothing is loaded into it. Live "
+     "blocks are kept in the kernel; a book on behalf of the process shows them in every view: sites, leaks, flame, explain, top, page.\n\n"
+     "Counts are exact by the line that asked; functions that hand requests on, such as operator new, strdup or zmalloc, are passed over. Whole "
+     "stacks are a sample. Blocks that are older than the attach are in no figure and never called a leak.\n\n"
+     "A call of malloc and its free take about 2 µs longer while the probes are in. At the end of the process, at its exec, with memoir detach, "
+     "and when the observer ends, by whatever signal, the kernel removes them."},
+    {"WHO MAY",
+     "Root, and through memoird the user of the process, if that user could trace it with ptrace. Linux 6.6 or later on x86-64 is needed."},
+    {"LIMITS",
+     "operator new of jemalloc, tcmalloc and mimalloc does not call malloc and may throw, so it is not seen: use memoir run for C++ programs with "
+     "these. Programs in Go have no malloc. Children of the process are not attached."},
+    {0},
+};
+
+const struct command cmd_attach = {
+    .name = "attach",
+    .usage = "attach [OPTION...] PID",
+    .help = "account the heap of a process that runs already",
+    .description =
+        "Begins to account every allocation of a running process, by the line that asked for it, without stopping or restarting it. memoir run "
+        "does the same from the start and costs less; attach is for the process that leaks now.",
+    .options = attach_options,
+    .examples = attach_examples,
+    .sections = attach_sections,
+    .operands_max = 1,
+    .takes_processes = true,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = attach_run,
+};
+
+/* ---- detach ---- */
+
+static int detach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
+{
+    char socket[108];
+    struct reply reply = {0};
+    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    int r = v->socket ? -ENOENT : trace_observer_stop(socket);
+    if (r == -ECONNREFUSED)
+        unlink(socket); /* its observer was killed */
+    if (r != -ENOENT && r != -ECONNREFUSED && r != -EACCES && r != -EPERM) {
+        snprintf(why, WHY_MAX, "%s", strerror(-r));
+        return r;
+    }
+    int asked = ask_memoird(v, "detach", pid, &reply);
+    snprintf(why, WHY_MAX, "%s", asked == -EREMOTEIO ? reply.why : strerror(-r));
+    if (asked == 0)
+        return 0;
+    return asked == -EREMOTEIO && strcmp(reply.code, "not-attached") != 0 ? asked : -ESRCH;
+}
+
+static int detach_run(const void *values, const struct operands *operands)
+{
+    const struct attach_values *v = values;
+    char why[WHY_MAX] = "";
+    pid_t pid = 0;
+    int r = pid_operand(&cmd_detach, operands, &pid);
+    if (r != COMMAND_OK)
+        return r;
+    r = detach(v, pid, why);
+    if (r == -ESRCH) {
+        command_fail("process %d is not attached", (int)pid);
+        return COMMAND_NOTHING;
+    }
+    if (r < 0)
+        return command_fail("cannot detach from process %d: %s", (int)pid, why);
+    if (!v->quiet)
+        printf("Detached from process %d.\n", (int)pid);
+    return COMMAND_OK;
+}
+
+static const struct command_example detach_examples[] = {
+    {"sudo memoir detach 4242", "remove the probes; the process goes on as before"},
+    {0},
+};
+
+const struct command cmd_detach = {
+    .name = "detach",
+    .usage = "detach [OPTION...] PID",
+    .help = "end what attach began",
+    .description =
+        "Removes the probes that memoir attach has put into a process. Its book goes with them: save what you want to keep before, by memoir "
+        "sites --save or memoir flame. The process runs on without a trace of them.",
+    .options = detach_options,
+    .examples = detach_examples,
+    .operands_max = 1,
+    .takes_processes = true,
+    .values_size = sizeof(defaults),
+    .defaults = &defaults,
+    .run = detach_run,
+};

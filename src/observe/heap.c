@@ -1,0 +1,348 @@
+/* The observer of one heap. See heap.h. */
+#include "observe/heap.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "ledger/proc.h"
+#include "observe/control.h"
+#include "observe/heap_callers.h"
+#include "observe/heap_internal.h"
+#include "observe/stacks.h"
+
+/* ---- what it says ---- */
+
+static const char *end_word(enum heap_end end)
+{
+    static const char *const words[] = {"attached", "detached", "exited",
+                                        "executed another program", "failed"};
+    return words[end];
+}
+
+static void status_json(struct heap *h, struct buffer *out)
+{
+    const struct heap_state *s = heap_kernel_state(h->kernel);
+    struct heap_sums sums;
+    struct json json;
+    double alloc_ns, free_ns;
+    size_t functions = 0, slow = 0;
+    bool news = false;
+    heap_sums(h, &sums);
+    heap_kernel_costs(h->kernel, &alloc_ns, &free_ns);
+    for (size_t i = 0; i < h->target.n; i++) {
+        functions += h->target.files[i].n;
+        slow += h->target.files[i].slow;
+        news |= h->target.files[i].news;
+    }
+    json_init(&json, out);
+    json_object_begin(&json);
+    json_field_i64(&json, "pid", h->options->pid);
+    json_field_i64(&json, "observer", getpid());
+    json_field_string(&json, "state", end_word(h->end));
+    json_field_string(&json, "allocator", h->target.allocator);
+    json_field_string(&json, "file", h->target.files[0].path);
+    json_field_u64(&json, "functions", functions);
+    json_field_u64(&json, "slow_functions", slow);
+    json_field_bool(&json, "operator_new_unseen", news);
+    json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
+    json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
+    json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
+    json_field_u64(&json, "allocations", sums.alloc_blocks);
+    json_field_u64(&json, "frees", sums.freed_blocks);
+    json_field_u64(&json, "unknown_frees", load_relaxed(&s->unknown_frees));
+    json_field_u64(&json, "failed", load_relaxed(&s->failed));
+    json_field_u64(&json, "replaced", load_relaxed(&s->replaced));
+    json_field_u64(&json, "lost_blocks", load_relaxed(&s->lost_blocks));
+    json_field_u64(&json, "lost_bytes", load_relaxed(&s->lost_bytes));
+    json_field_u64(&json, "lost_callers", load_relaxed(&s->lost_nodes));
+    json_field_u64(&json, "lost_stacks", load_relaxed(&s->lost_samples) + h->stacks_lost);
+    json_field_u64(&json, "stacks", h->samples_taken);
+    json_field_u64(&json, "callers", h->n_told);
+    json_field_u64(&json, "alloc_program_ns", (uint64_t)alloc_ns);
+    json_field_u64(&json, "free_program_ns", (uint64_t)free_ns);
+    json_object_end(&json);
+}
+
+static enum control_result request(void *context, int fd, const char *line, struct buffer *out,
+                                   char *why)
+{
+    struct heap *h = context;
+    if (strcmp(line, "stop") == 0) {
+        h->end = HEAP_DETACHED;
+        return CONTROL_ANSWERED;
+    }
+    if (strcmp(line, "status") != 0 && strcmp(line, "flush") != 0)
+        return CONTROL_REFUSED;
+    heap_book_tell(h);
+    if (strcmp(line, "status") == 0)
+        status_json(h, out);
+    return CONTROL_ANSWERED;
+}
+
+/* ---- beginning ---- */
+
+static int fail(const char *what, int error)
+{
+    log_error("%s: %s", what, strerror(-error));
+    return error;
+}
+
+/* The process is held by its pidfd from here on: what has its PID later is another one. */
+static int process_hold(struct heap *h)
+{
+    struct proc_stat stat;
+    h->pidfd = (int)syscall(SYS_pidfd_open, h->options->pid, 0);
+    if (h->pidfd < 0 || proc_stat_read(h->options->pid, &stat) < 0 || stat.dead) {
+        log_error("there is no process %d", (int)h->options->pid);
+        return -ESRCH;
+    }
+    return 0;
+}
+
+static int probes_load(struct heap *h)
+{
+    char why[HEAP_KERNEL_WHY_MAX];
+    struct heap_kernel_options options = {
+        .pid = h->options->pid,
+        .blocks_max = h->options->blocks_max,
+        .two_links = h->options->two_links,
+    };
+    int r = heap_target_find(h->options->pid, &h->target, why);
+    if (r == 0)
+        r = heap_kernel_open(&options, &h->kernel, why);
+    if (r < 0) {
+        log_error("%s", why);
+        return r;
+    }
+    heap_kernel_state(h->kernel)->mean =
+        h->options->sample_bytes ? h->options->sample_bytes : HEAP_SAMPLE_BYTES;
+    return 0;
+}
+
+static int probes_attach(struct heap *h)
+{
+    char why[HEAP_KERNEL_WHY_MAX];
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
+    for (size_t i = 0; i < h->target.n; i++) {
+        const struct heap_target_file *f = &h->target.files[i];
+        int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, why);
+        if (r < 0) {
+            heap_kernel_detach(h->kernel);
+            log_error("no probes on '%s': %s", f->path, why);
+            return r;
+        }
+    }
+    return 0;
+}
+
+static void python_follow(struct heap *h)
+{
+    struct python_kernel_facts facts;
+    struct heap_state *s = heap_kernel_state(h->kernel);
+    int r = stack_process_python(h->process, &facts);
+    if (r != 1)
+        return;
+    store_relaxed(&s->has_python, 0);
+    s->python = facts;
+    store_release(&s->has_python, 1);
+}
+
+static int start(struct heap *h)
+{
+    int r = process_hold(h);
+    if (r == 0)
+        r = probes_load(h);
+    if (r < 0)
+        return r;
+    r = stacks_new(&h->stacks);
+    if (r == 0)
+        r = stack_process_new(h->stacks, h->options->pid, &h->process);
+    if (r == 0)
+        r = heap_callers_new(h->process, &h->callers);
+    if (r < 0)
+        return fail("cannot look into the process", r);
+    r = heap_book_open(h);
+    if (r < 0)
+        return fail("cannot make a book for the process", r);
+    if (h->options->socket) {
+        r = control_new(request, h, h->options->socket, &h->control);
+        if (r < 0)
+            return fail("cannot listen", r);
+    }
+    python_follow(h);
+    uint64_t before = clock_monotonic_ns();
+    r = probes_attach(h);
+    if (r < 0)
+        return r;
+    h->attached_ns = clock_monotonic_ns();
+    log_info("attached to process %d (%s) in %.1f ms", (int)h->options->pid, h->target.allocator,
+             (double)(h->attached_ns - before) / 1e6);
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_PROCESS };
+
+static int watch(int epoll, int fd, uint32_t what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = what};
+    return fd >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static void tick_set(int tick, unsigned ms)
+{
+    struct timespec every = {.tv_nsec = (long)ms * 1000000};
+    struct itimerspec timer = {every, every};
+    timerfd_settime(tick, 0, &timer, NULL);
+}
+
+static void on_tick(struct heap *h, int tick, bool *early)
+{
+    uint64_t passed, now = clock_monotonic_ns();
+    if (read(tick, &passed, sizeof(passed)) != sizeof(passed))
+        return;
+    heap_book_tell(h);
+    if (*early && now - h->attached_ns > HEAP_EARLY_MS * NS_PER_MS) {
+        *early = false;
+        tick_set(tick, HEAP_TICK_MS);
+    }
+    if (!*early)
+        python_follow(h);
+    if (!h->options->linger_s || !h->control)
+        return;
+    if (control_holders(h->control))
+        h->unheld_ns = 0;
+    else if (!h->unheld_ns)
+        h->unheld_ns = now;
+    else if (now - h->unheld_ns > h->options->linger_s * NS_PER_S)
+        h->end = HEAP_DETACHED;
+}
+
+static void on_event(struct heap *h, uint32_t what, int tick, bool *early)
+{
+    if (what == SOURCE_RING)
+        heap_kernel_read(h->kernel, heap_book_record, h);
+    else if (what == SOURCE_TICK)
+        on_tick(h, tick, early);
+    else if (what == SOURCE_CONTROL)
+        control_serve(h->control);
+    else if (what == SOURCE_SIGNAL)
+        h->end = HEAP_DETACHED;
+    else
+        h->end = HEAP_EXITED;
+}
+
+static int loop_run(struct heap *h, int signals)
+{
+    MEMOIR_CLEANUP(closep)
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    MEMOIR_CLEANUP(closep)
+    int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    bool early = true;
+    if (epoll < 0 || tick < 0)
+        return -errno;
+    tick_set(tick, HEAP_TICK_EARLY_MS);
+    int r = watch(epoll, heap_kernel_fd(h->kernel), SOURCE_RING);
+    if (r == 0)
+        r = watch(epoll, tick, SOURCE_TICK);
+    if (r == 0)
+        r = watch(epoll, signals, SOURCE_SIGNAL);
+    if (r == 0)
+        r = watch(epoll, h->pidfd, SOURCE_PROCESS);
+    if (r == 0 && h->control)
+        r = watch(epoll, control_fd(h->control), SOURCE_CONTROL);
+    while (r == 0 && h->end == HEAP_RUNS) {
+        struct epoll_event events[8];
+        int n = epoll_wait(epoll, events, 8, -1);
+        for (int i = 0; i < n; i++)
+            on_event(h, events[i].data.u32, tick, &early);
+        if (n < 0 && errno != EINTR)
+            r = -errno;
+    }
+    return r;
+}
+
+static void ready_tell(const struct heap *h)
+{
+    if (h->options->ready_fd < 0)
+        return;
+    if (write(h->options->ready_fd, "ready\n", 6) < 0)
+        log_debug("the starter does not wait any more: %m");
+    close(h->options->ready_fd);
+}
+
+/* The program is free of probes first, then the last figures are told. */
+static void finish(struct heap *h)
+{
+    if (h->kernel) {
+        uint64_t before = clock_monotonic_ns();
+        store_relaxed(&heap_kernel_state(h->kernel)->on, 0);
+        heap_kernel_detach(h->kernel);
+        if (h->attached_ns)
+            log_info("detached from process %d in %.1f ms", (int)h->options->pid,
+                     (double)(clock_monotonic_ns() - before) / 1e6);
+        if (h->told && h->samples && h->callers)
+            heap_book_tell(h);
+    }
+    heap_book_release(h);
+    control_free(h->control);
+    heap_callers_free(h->callers);
+    stack_process_free(h->process);
+    stacks_free(h->stacks);
+    heap_kernel_close(h->kernel);
+    heap_target_release(&h->target);
+    closep(&h->pidfd);
+    free(h);
+}
+
+int heap_run(const struct heap_options *options)
+{
+    struct rlimit files;
+    sigset_t set;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* libraries of the process stay open */
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    MEMOIR_CLEANUP(closep)
+    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct heap *h = calloc(1, sizeof(*h));
+    if (!h || signals < 0) {
+        log_error("cannot start: %m");
+        free(h);
+        return 1;
+    }
+    h->options = options;
+    h->pidfd = -1;
+    h->book.place = -1;
+    int r = start(h);
+    if (r == 0) {
+        ready_tell(h);
+        r = loop_run(h, signals);
+    }
+    if (r < 0)
+        h->end = HEAP_FAILED;
+    finish(h);
+    return r < 0 ? 1 : 0;
+}

@@ -1,0 +1,80 @@
+/* heap_internal.h: what the parts of heap.h share. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "observe/heap.h"
+#include "observe/heap_kernel.h"
+#include "observe/heap_target.h"
+#include "observe/process_book.h"
+
+struct buffer;
+struct control;
+struct heap_callers;
+struct stack_process;
+struct stacks;
+
+/* What was told of a node. */
+struct heap_told {
+    bool looked;   /* its caller is known */
+    uint32_t site; /* of the book */
+    struct book_frame frame;
+    uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks;
+};
+
+/* A sampled block that lives: what it stands for. */
+struct heap_sample {
+    uint64_t address; /* 0: unused */
+    uint32_t site, blocks;
+    uint64_t bytes;
+};
+
+enum heap_end { HEAP_RUNS, HEAP_DETACHED, HEAP_EXITED, HEAP_EXECUTED, HEAP_FAILED };
+
+struct heap {
+    const struct heap_options *options;
+    struct heap_kernel *kernel;
+    struct heap_target target;
+    struct stacks *stacks;
+    struct stack_process *process;
+    struct heap_callers *callers;
+    struct process_book book;
+    uint32_t account;
+    struct control *control;
+    int pidfd;
+    enum heap_end end;
+    uint64_t started_ns, attached_ns, unheld_ns;
+
+    struct heap_told *told; /* HEAP_NODES_MAX */
+    uint32_t n_told;        /* nodes up to this one were seen */
+
+    struct heap_sample *samples; /* a hash by address */
+    size_t n_samples, cap_samples;
+    uint64_t samples_taken, stacks_lost, lost_told;
+
+    struct heap_budget {
+        uint64_t calls, cpu_ns, since_ns; /* at the last look */
+        double share;                     /* of the process's time that probes took, of late */
+        double duty;                      /* part of the time that probes are in: 1: always */
+        bool windowed, in;
+        uint64_t next_ns;
+        unsigned over; /* looks in a row that were above the budget */
+    } budget;
+};
+
+/* ---- heap_book.c ---- */
+
+int heap_book_open(struct heap *h);
+/* Bring the book up to what the kernel has counted. */
+void heap_book_tell(struct heap *h);
+/* A record of the ring. */
+void heap_book_record(void *heap, const void *record, size_t bytes);
+void heap_book_release(struct heap *h);
+
+/* The figures of now, all nodes together. */
+struct heap_sums {
+    uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks;
+};
+void heap_sums(const struct heap *h, struct heap_sums *ret_sums);

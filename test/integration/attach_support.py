@@ -1,0 +1,145 @@
+"""memoir-observe --heap on programs of our own, which count by themselves."""
+
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["MEMOIR_BUILD_ROOT"])
+OBSERVE = BUILD / "src/observe/memoir-observe"
+MEMOIR = BUILD / "src/cli/memoir"
+PROGRAM = BUILD / "test/integration/attach_program"
+STATIC = BUILD / "test/integration/attach_static"
+CPP = BUILD / "test/integration/attach_cpp"
+PATIENCE_S = 60
+
+
+class Program:
+    """A program that reads commands and answers each with one line."""
+
+    def __init__(self, path=PROGRAM, **environment):
+        self.process = subprocess.Popen([str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+                                        env={**os.environ, **environment})
+        self.pid = self.process.pid
+        self.rest = b""
+        if path != CPP:
+            self.before = self.answer()
+
+    def answer(self):
+        while b"\n" not in self.rest:
+            if not select.select([self.process.stdout], [], [], PATIENCE_S)[0]:
+                raise AssertionError("the program does not answer")
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            if not piece:
+                raise AssertionError(f"the program ended: {self.process.wait()}")
+            self.rest += piece
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line.decode().split()
+
+    def __call__(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
+        return self.answer()
+
+    def live(self, *words):
+        """Do it; (bytes, blocks) since the attach, by its own count."""
+        said = self(*words)
+        return int(said[1]) - int(self.before[1]), int(said[2]) - int(self.before[2])
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class Heap:
+    """An observer of one heap."""
+
+    def __init__(self, pid, folder, *options):
+        self.books, self.socket, self.log = folder / "books", str(folder / "heap.sock"), folder / "heap.log"
+        self.books.mkdir(exist_ok=True)
+        read_end, write_end = os.pipe()
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                [str(OBSERVE), "--heap", "--pid", str(pid), "--socket", self.socket, "--dir", str(self.books), "--ready",
+                 str(write_end), "--budget", "0", *options], pass_fds=[write_end], stderr=log)
+        os.close(write_end)
+        with os.fdopen(read_end) as ready:
+            if not select.select([ready], [], [], PATIENCE_S)[0] or ready.readline().strip() != "ready":
+                self.process.kill()
+                self.process.wait()
+                raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
+
+    def ask(self, request):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(PATIENCE_S)
+            s.connect(self.socket)
+            with s.makefile("rwb") as f:
+                f.write(request.encode() + b"\n")
+                f.flush()
+                word, rest = f.readline().decode().split(None, 1)
+                if word != "ok":
+                    raise RuntimeError(rest.strip())
+                return f.read(int(rest))
+
+    def status(self):
+        return json.loads(self.ask("status"))
+
+    def live(self):
+        status = self.status()
+        return status["live_bytes"], status["live_blocks"]
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(PATIENCE_S)
+
+
+def why_not():
+    """Why nothing can be attached here, or None."""
+    if not OBSERVE.exists():
+        return "built without BPF"
+    if os.geteuid() != 0:
+        return "needs root"
+    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+        return "needs the initial PID namespace"
+    return None
+
+
+class AttachTest(unittest.TestCase):
+    reason = why_not()
+
+    def setUp(self):
+        if self.reason:
+            self.skipTest(self.reason)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-attach-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def program(self, *arguments, **environment):
+        program = Program(*arguments, **environment)
+        self.addCleanup(program.end)
+        return program
+
+    def heap(self, program, *options):
+        heap = Heap(program.pid, self.folder, *options)
+        self.addCleanup(heap.stop)
+        return heap
+
+    def memoir(self, *words):
+        return subprocess.run([str(MEMOIR), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env={**os.environ, "MEMOIR_SYMBOLS": "on"})
+
+    def json(self, *words):
+        done = self.memoir(*words, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)

@@ -1,0 +1,178 @@
+"""Probes on the allocator of a running process: its live blocks are those that it counts itself, and it never notices."""
+
+import pathlib
+import signal
+import time
+import unittest
+
+from attach_support import CPP, PROGRAM, STATIC, AttachTest, Heap
+
+LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+
+
+class Exactness(AttachTest):
+    def steps(self, program, *options):
+        program("cross", 4, 10)  # what the C library keeps for threads is there from now on
+        heap = self.heap(program, *options)
+        for words in (("alloc", 1, 100), ("alloc", 1000, 24), ("free", 1), ("resize", 5000), ("resize", 10),
+                      ("every", 10), ("every", 5000), ("odd",), ("strdup",), ("alloc", 3, 40 << 20), ("resize", 90 << 20),
+                      ("free", 2), ("cross", 4, 2000), ("fork",), ("free", 900), ("alloc", 5, 1), ("every", 100),
+                      ("resize", 300000)):
+            self.assertEqual(program.live(*words), heap.live(), words)
+        return heap
+
+    def test_live_bytes_after_every_step(self):
+        status = self.steps(self.program()).status()
+        self.assertEqual((status["allocator"], status["slow_functions"]), ("glibc", 0))
+        self.assertEqual((status["replaced"], status["lost_blocks"]), (0, 0))
+        self.assertGreaterEqual(status["failed"], 4)
+
+    def test_the_same_with_two_links(self):
+        self.steps(self.program(), "--two-links")
+
+    def test_a_static_program_by_its_symbol_table(self):
+        status = self.steps(self.program(STATIC)).status()
+        self.assertEqual(status["file"], str(STATIC))
+
+    def test_other_allocators(self):
+        for name, library in (("jemalloc", "libjemalloc.so.2"), ("tcmalloc", "libtcmalloc_minimal.so.4"),
+                              ("mimalloc", "libmimalloc.so.2")):
+            if not (LIBRARIES / library).exists():
+                continue
+            with self.subTest(name=name):
+                heap = self.steps(self.program(PROGRAM, LD_PRELOAD=str(LIBRARIES / library)))
+                status = heap.status()
+                self.assertEqual((status["allocator"], status["slow_functions"]), (name, 0))
+                heap.stop()
+
+    def test_a_million_pairs(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("pairs", 1000000, 64)
+        status = heap.status()
+        self.assertEqual((status["allocations"], status["frees"]), (1000000, 1000000))
+        self.assertEqual((status["live_bytes"], status["live_blocks"], status["lost_blocks"]), (0, 0, 0))
+
+    def test_blocks_that_are_older_are_not_counted(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("free", 200)
+        status = heap.status()
+        self.assertEqual((status["live_bytes"], status["unknown_frees"]), (0, 200))
+        program("alloc", 10, 50)
+        self.assertEqual(heap.live(), (500, 10))
+
+    def test_a_full_table_is_counted(self):
+        program = self.program()
+        heap = self.heap(program, "--blocks-max", "64")
+        program("alloc", 200, 10)
+        status = heap.status()
+        self.assertEqual(status["live_blocks"] + status["lost_blocks"], 200)
+        self.assertGreater(status["lost_blocks"], 0)
+        program("free", 200)
+        status = heap.status()
+        self.assertEqual((status["live_bytes"], status["live_blocks"]), (0, 0))
+
+
+class Life(AttachTest):
+    def test_detach_and_attach_again(self):
+        program = self.program()
+        for i in range(5):
+            heap = self.heap(program)
+            program.before = program("free", 0)
+            self.assertEqual(program.live("alloc", 10, 100 + i), heap.live())
+            self.assertEqual(heap.stop(), 0)
+            self.assertEqual(list(pathlib.Path(heap.books).rglob("*-*")), [])
+        self.assertLess(float(program("pairs", 100000, 64)[1]), 500, "probes are left in the program")
+
+    def test_a_killed_observer_leaves_the_program_alone(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("alloc", 10, 100)
+        heap.kill()
+        self.assertEqual(program("alloc", 1, 1)[0], "live")
+        deadline = time.monotonic() + 20
+        while float(program("pairs", 100000, 64)[1]) > 500:
+            self.assertLess(time.monotonic(), deadline, "probes are left in the program")
+        program.before = program("free", 0)
+        heap = self.heap(program)
+        self.assertEqual(program.live("alloc", 7, 7), heap.live())
+        books = [b for b in pathlib.Path(heap.books).rglob("*-*") if b.is_file()]
+        self.assertEqual(len(books), 1, "the book of the killed observer stayed")
+
+    def test_the_end_of_the_process_ends_the_observer(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("alloc", 10, 100)
+        program.process.send_signal(signal.SIGKILL)
+        self.assertEqual(heap.process.wait(30), 0)
+
+    def test_exec_ends_the_observer(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("alloc", 10, 100)
+        self.assertEqual(program("exec"), ["live", "1000000", "500"])
+        self.assertEqual(heap.process.wait(30), 0)
+        self.assertEqual(program("alloc", 1, 1), ["live", "1000001", "501"])
+
+    def test_a_stopped_process_is_attached_and_detached(self):
+        program = self.program()
+        program.process.send_signal(signal.SIGSTOP)
+        heap = self.heap(program)
+        program.process.send_signal(signal.SIGCONT)
+        self.assertEqual(program.live("alloc", 10, 100), heap.live())
+        program.process.send_signal(signal.SIGSTOP)
+        self.assertEqual(heap.stop(), 0)
+        program.process.send_signal(signal.SIGCONT)
+        self.assertEqual(program.live("alloc", 1, 1), (1001, 11))
+
+    def test_operator_new_that_throws(self):
+        program = self.program(CPP)
+        alone = program("work")
+        for _ in range(3):
+            heap = self.heap(program)
+            self.assertEqual(program("leak", 200), alone)
+            self.assertGreaterEqual(heap.live()[0], 200 * 1000)
+            heap.stop()
+            self.assertEqual(program("work"), alone)
+
+
+class Views(AttachTest):
+    def test_sites_name_the_line_and_not_operator_new(self):
+        program = self.program(CPP)
+        program("work")
+        heap = self.heap(program, "--sample-bytes", "4096")
+        for _ in range(8):  # what hands requests on is known from here on, one caller after the other
+            program("leak", 1)
+            heap.ask("flush")
+        program("leak", 3000)
+        heap.ask("flush")
+        sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
+        largest = max(sites, key=lambda s: s["live_bytes"])
+        self.assertEqual(largest["module"], str(CPP), "the library's operator new")
+        self.assertGreaterEqual(largest["live_bytes"], 2900 * 1000)
+        flame = self.memoir("flame", program.pid, "--dir", heap.books).stdout
+        self.assertIn("leak", flame)
+        self.assertIn("main", flame)
+
+    def test_every_view_has_it(self):
+        program = self.program()
+        heap = self.heap(program)
+        program("alloc", 1000, 1000)
+        heap.ask("flush")
+        rows = self.json("query", "processes", "--show", "pid,heap,blocks", "--dir", heap.books)["rows"]
+        self.assertEqual(rows, [{"pid": program.pid, "heap": 1000000, "blocks": 1000, "at_least": ["heap", "blocks"]}])
+        sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
+        self.assertEqual([s["live_bytes"] for s in sites], [1000000])
+        self.assertIn("alloc_some", str(sites[0]))
+
+    def test_refusals_are_clear(self):
+        done = self.memoir("attach", 999999999)
+        self.assertEqual((done.returncode, done.stderr), (3, "memoir: no process 999999999\n"))
+        with self.assertRaises(RuntimeError) as caught:
+            Heap(2, self.folder)  # a thread of the kernel
+        self.assertIn("it is a thread of the kernel", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
