@@ -372,7 +372,9 @@ static_assert(sizeof(struct book_site_peak) == sizeof(struct book_site_counters)
 
 enum {
     BOOK_MODULES_MAX = 4080,
-    BOOK_MODULE_NONE = 0,      /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_MODULE_NONE =
+        0, /* frame offset is an absolute address: JIT code, unmapped module; 0: a run of such
+                                  frames in an exact site */
     BOOK_MODULE_LINK = 4093,   /* no frame: the stack goes on elsewhere, see BOOK_FRAME() */
     BOOK_MODULE_KERNEL = 4094, /* set aside: a kernel address, to be sign-extended from bit 51 */
     BOOK_MODULE_SCRIPT =

@@ -119,8 +119,12 @@ bool book_names_is_stack_of(const struct book_names *names, size_t stack, uint32
 {
     const uint64_t *frames = names->copy.frames;
     const struct book_site *s = &names->copy.sites[stack], *c = &names->copy.sites[caller];
-    return s->flags & BOOK_SITE_SAMPLED && s->frames > 0 && c->frames > 0 &&
-           s->account == c->account && frames[s->first_frame] == frames[c->first_frame];
+    if (!(s->flags & BOOK_SITE_SAMPLED) || s->frames == 0 || c->frames == 0 ||
+        s->account != c->account)
+        return false;
+    uint64_t one = frames[s->first_frame], other = frames[c->first_frame];
+    return one == other || (BOOK_FRAME_MODULE(one) == BOOK_MODULE_NONE &&
+                            BOOK_FRAME_MODULE(other) == BOOK_MODULE_NONE);
 }
 
 /* A sampled stack through a caller. */

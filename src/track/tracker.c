@@ -184,6 +184,7 @@ static int tracker_fill(struct tracker *tracker)
         .large = reserve && strcmp(reserve, "large") == 0,
     };
     int r = book_writer_init(w, &options);
+    w->folds_made_code = true;
     if (r < 0)
         return r;
     begin_earlier(w);
