@@ -162,7 +162,7 @@ static const struct query_word words[] = {
     {"pss_age", QUERY_AGE, "how old pss, uss, dirty and oom_score are"},
     {"rank", QUERY_NUMBER, "its number in an MPI program"},
     {"reason", QUERY_TEXT,
-     "what the verdict rests on: sustained, stopped, slowing, teeth, collected in bursts, waits for a collection, one-off, load, drift, one block, frees late, slower now, churn, idle, shrinks, too short, too few looks"},
+     "what the verdict rests on: sustained, stopped, slowing, teeth, collected in bursts, waits for a collection, outside malloc, one-off, load, drift, one block, frees late, slower now, churn, idle, shrinks, too short, too few looks"},
     {"registered", QUERY_BYTES,
      "pinned in place; no part of host: it counts where it was allocated"},
     {"rss", QUERY_BYTES, "resident memory"},

@@ -4,6 +4,7 @@ import os
 import subprocess
 import unittest
 
+import test_api_track
 import test_exits
 import test_trace_api
 import test_trust
@@ -36,7 +37,7 @@ class Sandbox(test_trust.TrustTest):
                    "c = ctypes.CDLL(None, use_errno=True)\n"
                    "print(refused(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),\n"
                    "      refused(lambda: mmap.mmap(-1, 4096, prot=6)), refused(lambda: os.chmod('/tmp', 0o4777)),\n"
-                   "      c.ptrace(0, 0, 0, 0), ctypes.get_errno())\n")  # not in the list
+                   "      c.adjtimex(ctypes.create_string_buffer(512)), ctypes.get_errno())\n")  # not in the list
         self.assertEqual(told.stdout.split(), ["97", "1", "1", "-1", "1"], told.stderr)
         self.assertEqual(run("/bin/sh", "-c", "umask").stdout, "0077\n")
 
@@ -59,6 +60,31 @@ class Sandbox(test_trust.TrustTest):
         ended = subprocess.Popen(["/bin/sh", "-c", "exit 7"])
         ended.wait()
         self.eventually(lambda: self.rows("/exited", where=f"pid={ended.pid}"), bool, "its end is told")
+
+
+class Boxed:
+    def api(self, *flags, **options):
+        return super().api(*flags, **{"prefix": unit_sandbox.prefix(), **options})
+
+
+@unittest.skipIf(REASON, REASON)
+class Memory(Boxed, test_trust.Memory):
+    """What users cannot make root's memoird read, with exactly the rights that the unit gives it."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Names(Boxed, test_trust.Names):
+    pass
+
+
+@unittest.skipIf(REASON, REASON)
+class Tracked(Boxed, test_api_track.TrackedTest):
+    """Scans stop a process by ptrace(), others read its memory."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Pids(Boxed, test_trust.Pids):
+    pass
 
 
 @unittest.skipIf(REASON, REASON)
