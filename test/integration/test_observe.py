@@ -161,17 +161,24 @@ class Processes(ObserveTest):
         drive.ok("alloc", 2 * MIB)
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
 
-    def test_only_root_sees_a_set_uid_process(self):
-        """A process whose uids differ acts for more than its real user, whom its history must not be shown."""
+    def test_only_root_sees_a_process_that_its_user_may_not_trace(self):
+        """It acts for more than its real user, whom its history must not be shown, or has hidden itself."""
         observer = self.observer()
-        for uids, owner in (((65534, 0, 0), 0), ((0, 65534, 0), 0), ((65534, 65534, 0), 0), ((65534, 65534, 65534), 65534)):
+        nobody = ("--reuid=65534", "--regid=65534", "--clear-groups")
+        for setup, options, owner in (
+                ("os.setresuid(65534, 0, 0)", (), 0), ("os.setresuid(0, 65534, 0)", (), 0),
+                ("os.setresuid(65534, 65534, 65534)", (), 0),  # it may still have what root gave it
+                ("os.setresgid(65534, 0, 0); os.setresuid(65534, 65534, 65534)", (), 0),
+                ("pass", (*nobody, "--inh-caps=+net_raw", "--ambient-caps=+net_raw"), 0),
+                ("ctypes.CDLL(None).prctl(4, 0)", nobody, 0),  # PR_SET_DUMPABLE
+                ("pass", nobody, 65534)):
             program = subprocess.Popen(
-                ["/usr/bin/python3", "-c", f"import ctypes, os, sys; os.setresuid{uids}; c = ctypes.CDLL('libcuda.so.1');"
+                ["setpriv", *options, "/usr/bin/python3", "-c", f"import ctypes, os, sys; {setup}; c = ctypes.CDLL('libcuda.so.1');"
                  "c.cuInit(0); print('ready', flush=True); sys.stdin.read()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
             try:
                 self.assertEqual(program.stdout.readline(), "ready\n")
-                self.assertEqual(observer.traced(program.pid)["uid"], owner, uids)
+                self.assertEqual(observer.traced(program.pid)["uid"], owner, (setup, options))
             finally:
                 program.communicate()
 
