@@ -291,7 +291,7 @@ const struct command cmd_cluster_init = {
     .help = "start a cluster with a private NATS server beside memoird",
     .description =
         "Makes this machine the first node of a cluster: memoird runs a nats-server of its own, with an account for each node that "
-        "may speak for that node only. Prints the line by which the next machine joins. Who runs a NATS server already does not "
+        "may speak for that node only. Prints the line by which the next machine joins. With a NATS server of your own you do not "
         "need this: see memoird --cluster.",
     .options = init_options,
     .examples = init_examples,
