@@ -38,6 +38,20 @@ class Questions(ClusterTest):
         status, body = n1.get("/api/v1/query?node=nowhere")
         self.assertEqual((status, body["type"]), (404, "urn:memoir:problem:no-node"))
 
+    def test_leaks_of_another_node_are_its_own(self):
+        _, (n1, n2, _) = self.three()
+        n2.client("device=D", "dram=4x1000", "ready", "wait")
+
+        def watched(query=""):
+            status, body = n1.get("/api/v1/leaks" + query)
+            self.assertEqual(status, 200, body)
+            return body["watch"]["books"]
+
+        self.wait_until(lambda: watched("?node=n2") == 1, "n2 watches its client")
+        self.assertEqual(watched(), 0)
+        self.assertEqual(watched("?node=n1"), 0)
+        self.assertEqual(n1.get("/api/v1/leaks?scope=cluster")[1]["cluster"]["expected"], 3)
+
     def test_invalid_question_is_refused_here(self):
         _, (n1, _, _) = self.three()
         error = n1.ask({"query": {"show": "rsss", "scope": "cluster"}})["error"]
