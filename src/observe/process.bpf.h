@@ -11,12 +11,29 @@ static uint32_t current_user(void)
     return one ? uid : 0;
 }
 
+/* The user whose quota the process is counted in: by its real uid, for a set-uid program is started by its user. */
+static uint32_t current_payer(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    uint32_t uid = BPF_CORE_READ(task, cred, uid.val), zero = 0, payer = uid;
+    const struct wire_ranges *ranges = bpf_map_lookup_elem(&subordinates, &zero);
+    if (!ranges)
+        return uid;
+    for (uint32_t i = 0; i < WIRE_RANGES_MAX; i++) {
+        if (i >= ranges->n || uid < ranges->range[i].first)
+            break;
+        payer = uid <= ranges->range[i].last ? ranges->range[i].owner : uid;
+    }
+    return payer;
+}
+
 static struct wire_process *process_make(uint32_t pid, struct task_struct *leader)
 {
     uint32_t zero = 0;
     struct wire_process fresh = {
         .start_ns = BPF_CORE_READ(leader, start_boottime),
         .uid = current_user(),
+        .payer = current_payer(),
     };
     fresh.generation = wire_generation(fresh.start_ns);
     bpf_map_update_elem(&processes, &pid, &fresh, BPF_NOEXIST_);
@@ -30,7 +47,7 @@ static struct wire_process *process_make(uint32_t pid, struct task_struct *leade
 /* The blocks of a user, for its quota. Root has none. */
 static void user_add(const struct wire_process *p, int64_t blocks)
 {
-    uint32_t uid = p->uid;
+    uint32_t uid = p->payer;
     uint64_t none = 0;
     if (!uid)
         return;
@@ -45,7 +62,7 @@ static void user_add(const struct wire_process *p, int64_t blocks)
 
 static bool user_admits(const struct wire_process *p, uint32_t quota)
 {
-    uint32_t uid = p->uid;
+    uint32_t uid = p->payer;
     const uint64_t *n = uid ? bpf_map_lookup_elem(&users, &uid) : 0;
     return !n || *n < quota || *n > (uint64_t)1 << 63;
 }
@@ -63,6 +80,7 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     uint32_t generation = wire_generation(start_ns);
     user_add(p, -(int64_t)p->live_blocks);
     p->uid = current_user();
+    p->payer = current_payer();
     p->generation = p->start_ns == start_ns ? p->generation + 1 : generation;
     p->start_ns = start_ns;
     p->live_blocks = 0;

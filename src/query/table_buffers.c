@@ -75,8 +75,9 @@ static int name_frame(struct query_book *book, uint64_t frame, struct code_name 
     if (!module) {
         char text[24];
         snprintf(text, sizeof(text), "0x%" PRIx64, offset);
-        ret_name->site = ret_name->frame = arena_text(&book->texts, text, strlen(text));
-        return ret_name->site ? 0 : -ENOMEM;
+        ret_name->site = "[JIT]";
+        ret_name->frame = arena_text(&book->texts, text, strlen(text));
+        return ret_name->frame ? 0 : -ENOMEM;
     }
     const struct ledger_process *p = book->process;
     struct query_code code = {

@@ -71,7 +71,7 @@ class Query(CommandTest):
                 self.assertEqual(pids, {dead.pid})
         self.assertEqual(self.query("--show", "count,device"), [{"count": 1, "device": DEVICE}])
         rows = self.query("--by", "state", "--show", "count", "--sort", "state")
-        self.assertEqual([row["state"] for row in rows], ["exited", "exited_blocks", "running"])
+        self.assertEqual([row["state"] for row in rows], ["exited", "running"])
 
     def test_nothing_that_matches_ends_with_3(self):
         done = memoir("query", "--dir", self.dir, "--where", "pid>0", check=3)

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, LIBRARY, OBSERVE, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -255,6 +255,21 @@ class Faults(ObserveTest):
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn(observer.name, said.stdout)
         self.assertFalse(os.path.exists(name))
+
+    def test_sockets_and_locks_are_only_where_no_other_user_can_write(self):
+        """A user who can create names there would pose as the observer, hold its lock, or lead its bpffs elsewhere."""
+        other = self.folder / "other"
+        other.mkdir()
+        for make in ("mkdir /run/memoird; chmod 0777 /run/memoird", "mkdir /run/memoird; chown 65534 /run/memoird",
+                     f"ln -s {other} /run/memoird"):
+            with self.subTest(make):
+                # A /run of its own, and no bpffs but the one that it would mount.
+                script = f"mount -t tmpfs -o mode=755 none /run; umount -l /sys/fs/bpf; {make}; ln -s {other} /run/memoird/bpf\n"
+                script += f"{OBSERVE} --all --name place-{os.getpid()} --socket /run/observe.sock --no-books; echo ended $?\n"
+                script += f"mountpoint -q {other} && echo mounted; ls /run/memoird/*.lock /run/observe.sock {other}/*.lock"
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+                self.assertEqual(done.stdout, "ended 1\n", done.stderr)
+                self.assertIn("'/run/memoird' must be a directory of root's that no other user can write to", done.stderr)
 
     def test_requests_that_make_no_sense(self):
         observer = self.observer()

@@ -69,7 +69,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
 
 function Line({ suspect }: { suspect: Suspect }): JSX.Element {
   const { site } = suspect
-  const where = site?.function ?? (sitePlace(site) || 'unknown place')
+  const where = site?.function ?? (sitePlace(site) || site?.text || 'unknown place')
   const beside = site?.function ? sitePlace(site) : ''
   return (
     <li>

@@ -75,7 +75,7 @@ export function suspectsOf(answer: LeaksAnswer | null): SuspectsAnswer | null {
   }
 }
 
-export const siteName = (site: Site | null): string => site?.function || site?.file || 'unknown place'
+export const siteName = (site: Site | null): string => site?.function || site?.text || site?.file || 'unknown place'
 
 export function sitePlace(site: Site | null): string {
   if (!site?.file) return ''
