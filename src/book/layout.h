@@ -234,9 +234,13 @@ struct book_control {
      * and by who acts for its user (book_control_ask()) */
     uint32_t flags_more;
     struct book_watcher watchers[BOOK_WATCHERS];
-    uint64_t spare_end;
+    /* For heap trackers: up to BOOK_CLOSE_SITES numbers of sites whose stacks are sampled more often, of BOOK_CLOSE_BITS
+     * each, the first one lowest; 0: none. Who watches them stores it whole. */
+    uint64_t close_sites;
 };
 static_assert(sizeof(struct book_control) == 64, "control");
+
+enum { BOOK_CLOSE_SITES = 3, BOOK_CLOSE_BITS = 20 };
 
 /* ---- registry: devices and accounts ---- */
 
@@ -448,7 +452,9 @@ enum book_site_flags {
     BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
     BOOK_SITE_SAMPLED = 1u << 2, /* found by sampling: its counters are estimates, of blocks that
                                         count at another site, too */
-    BOOK_SITE_AGAIN = 1u << 3,   /* a second entry for the same place: add them up */
+    BOOK_SITE_CLOSE =
+        1u << 4, /* with SAMPLED: of samples that were taken more often; see control */
+    BOOK_SITE_AGAIN = 1u << 3, /* a second entry for the same place: add them up */
 };
 
 /* Tag 0 stays empty. */

@@ -62,6 +62,20 @@ class VerdictsTest(ApiTest):
         (row,) = [row for row in document["rows"] if row["pid"] == grows.pid]
         self.assertEqual((row["verdict"], row["space"]), ("growing", "outside malloc"))
 
+    def test_a_suspected_site_is_sampled_more_often(self):
+        deep = self.start("kept", "deep")  # 1.6 MB a second: as usual one stack of it in two thirds of a second
+        document = json.loads(self.leaks("--json", "--for", "4s", "--needs", "3s", "--socket", "none").stdout)
+        row = max((row for row in document["rows"] if row["pid"] == deep.pid), key=lambda row: row["growth"])
+        self.assertEqual(row["verdict"], "leak")
+        self.assertGreater(row["samples"], 12, row)  # of two and a half seconds
+        self.assertGreater(row["stack_samples"], 0.9 * row["samples"])
+        self.assertTrue(any("kept_here" in frame for frame in row["stack"]), row["stack"])
+        # When nobody watches any more, all is as before: what it takes by the usual samples stays an estimate of it.
+        sites = json.loads(subprocess.run([MEMOIR, "sites", str(deep.pid), "--by", "stack", "--json", "--dir", self.books], text=True,
+                                          capture_output=True, timeout=PATIENCE_S, check=True).stdout)
+        held = sum(s["live_bytes"] for s in sites["sites"] if "kept_here" in (s["stack"] or ""))
+        self.assertGreater(held, 0.7 * row["bytes"])
+
     def test_memory_of_a_collecting_runtime_waits_for_a_collection(self):
         self.api(*FAST)
         collected, kept = self.start("collected", "runtime"), self.start("kept", "runtime")

@@ -3,7 +3,6 @@
 import type * as api from './schema'
 
 export type { Event, Session, Tick } from './schema'
-export type EventsAnswer = api.Events
 export type HistoryAnswer = api.History
 export type HistorySeries = api.History['series'][number]
 export type TablesAnswer = api.Tables
