@@ -213,6 +213,7 @@ static const struct http_schema schemas[] = {
                 "bytes": {"type": "integer"},
                 "oldest_seconds": {"type": "integer"},
                 "site": {"type": ["string", "null"]},
+                "via": {"type": ["string", "null"]},
                 "frame": {"type": ["string", "null"]},
                 "function": {"type": ["string", "null"]},
                 "file": {"type": ["string", "null"]}}}}}})},

@@ -232,6 +232,7 @@ export interface Scan {
     bytes: number
     oldest_seconds: number
     site: string | null
+    via?: string | null
     frame: string | null
     function: string | null
     file: string | null
