@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, LIBRARY, OBSERVE, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -161,17 +161,24 @@ class Processes(ObserveTest):
         drive.ok("alloc", 2 * MIB)
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
 
-    def test_only_root_sees_a_set_uid_process(self):
-        """A process whose uids differ acts for more than its real user, whom its history must not be shown."""
+    def test_only_root_sees_a_process_that_its_user_may_not_trace(self):
+        """It acts for more than its real user, whom its history must not be shown, or has hidden itself."""
         observer = self.observer()
-        for uids, owner in (((65534, 0, 0), 0), ((0, 65534, 0), 0), ((65534, 65534, 0), 0), ((65534, 65534, 65534), 65534)):
+        nobody = ("--reuid=65534", "--regid=65534", "--clear-groups")
+        for setup, options, owner in (
+                ("os.setresuid(65534, 0, 0)", (), 0), ("os.setresuid(0, 65534, 0)", (), 0),
+                ("os.setresuid(65534, 65534, 65534)", (), 0),  # it may still have what root gave it
+                ("os.setresgid(65534, 0, 0); os.setresuid(65534, 65534, 65534)", (), 0),
+                ("pass", (*nobody, "--inh-caps=+net_raw", "--ambient-caps=+net_raw"), 0),
+                ("ctypes.CDLL(None).prctl(4, 0)", nobody, 0),  # PR_SET_DUMPABLE
+                ("pass", nobody, 65534)):
             program = subprocess.Popen(
-                ["/usr/bin/python3", "-c", f"import ctypes, os, sys; os.setresuid{uids}; c = ctypes.CDLL('libcuda.so.1');"
+                ["setpriv", *options, "/usr/bin/python3", "-c", f"import ctypes, os, sys; {setup}; c = ctypes.CDLL('libcuda.so.1');"
                  "c.cuInit(0); print('ready', flush=True); sys.stdin.read()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
             try:
                 self.assertEqual(program.stdout.readline(), "ready\n")
-                self.assertEqual(observer.traced(program.pid)["uid"], owner, uids)
+                self.assertEqual(observer.traced(program.pid)["uid"], owner, (setup, options))
             finally:
                 program.communicate()
 
@@ -255,6 +262,21 @@ class Faults(ObserveTest):
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn(observer.name, said.stdout)
         self.assertFalse(os.path.exists(name))
+
+    def test_sockets_and_locks_are_only_where_no_other_user_can_write(self):
+        """A user who can create names there would pose as the observer, hold its lock, or lead its bpffs elsewhere."""
+        other = self.folder / "other"
+        other.mkdir()
+        for make in ("mkdir /run/memoird; chmod 0777 /run/memoird", "mkdir /run/memoird; chown 65534 /run/memoird",
+                     f"ln -s {other} /run/memoird"):
+            with self.subTest(make):
+                # A /run of its own, and no bpffs but the one that it would mount.
+                script = f"mount -t tmpfs -o mode=755 none /run; umount -l /sys/fs/bpf; {make}; ln -s {other} /run/memoird/bpf\n"
+                script += f"{OBSERVE} --all --name place-{os.getpid()} --socket /run/observe.sock --no-books; echo ended $?\n"
+                script += f"mountpoint -q {other} && echo mounted; ls /run/memoird/*.lock /run/observe.sock {other}/*.lock"
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+                self.assertEqual(done.stdout, "ended 1\n", done.stderr)
+                self.assertIn("'/run/memoird' must be a directory of root's that no other user can write to", done.stderr)
 
     def test_requests_that_make_no_sense(self):
         observer = self.observer()
