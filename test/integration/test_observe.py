@@ -314,6 +314,25 @@ class Views(ObserveTest):
         row = [line for line in said.stdout.splitlines() if line.startswith(f"{drive.pid},")]
         self.assertEqual(row, [f"{drive.pid},{5 * MIB},{2 * MIB},{3 * MIB},{2 * MIB}"], said)
 
+    def test_the_book_of_a_process_that_its_user_may_not_trace_is_roots(self):
+        observer = self.observer(books=self.books)
+        for setup, options, owner in (("pass", (), 65534), ("ctypes.CDLL(None).prctl(4, 0)", (), 0),  # PR_SET_DUMPABLE
+                                      ("pass", ("--inh-caps=+net_raw", "--ambient-caps=+net_raw"), 0)):
+            program = subprocess.Popen(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *options, "/usr/bin/python3", "-c",
+                 f"import ctypes, os, sys; {setup}; c = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_void_p();"
+                 "c.cuInit(0); c.cuDevicePrimaryCtxRetain(ctypes.byref(a), 0); c.cuCtxSetCurrent(a);"
+                 "c.cuMemAlloc_v2(ctypes.byref(a), ctypes.c_size_t(4096)); print('ready', flush=True); sys.stdin.read()"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
+            try:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                observer.ask("flush")
+                there = [os.path.basename(at) for at, _, names in os.walk(self.books) for name in names
+                         if name.startswith(f"{program.pid}-")]
+                self.assertEqual(there, [str(owner)], (setup, options))
+            finally:
+                program.communicate()
+
     def test_books_go_with_the_observer_and_with_their_process(self):
         observer = self.observer(books=self.books)
         one, two = self.drive(), self.drive()
