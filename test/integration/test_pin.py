@@ -199,6 +199,23 @@ class Staging(PinTest):
         self.assertEqual((answer["staged_copies"], answer["pinned_bytes_peak"]), (0, 0))
 
 
+@unittest.skipIf(cpus() < 2, "touching ahead needs two CPUs")
+class Touching(PinTest):
+    def test_memory_that_is_filled_in_order_is_touched_ahead_and_no_other(self):
+        for size in (96 * MIB, 129 * MIB + 4096):
+            answer = self.drive("fill", "auto", size)
+            self.assertGreaterEqual(answer["touched_bytes"], 26 * MIB)
+            self.assertLess(answer["touched_bytes"], 2 * size)
+
+    def test_it_can_be_switched_off_and_needs_a_spare_cpu_and_memory(self):
+        for mode, more in (("auto", {"MEMOIR_PIN_TOUCH": "0"}), ("shadow", {}), ("off", {}), (None, {})):
+            self.assertEqual(self.drive("fill", mode, 64 * MIB, PIN_DRIVE_ALONE="1", **more).get("touched_bytes", 0), 0)
+        done = subprocess.run(["taskset", "-c", str(min(os.sched_getaffinity(0))), str(DRIVE), "fill", str(64 * MIB)], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=self.variables("auto", PIN_DRIVE_ALONE="1"))
+        self.assertEqual((done.returncode, json.loads(done.stdout)["touched_bytes"]), (0, 0), done.stderr)
+        self.drive("fill", "auto", 16 * MIB, PIN_DRIVE_ALONE="1")  # too small
+
+
 class Failures(PinTest):
     def test_a_registration_that_fails_at_any_point_leaves_pageable_memory(self):
         whole = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited")
