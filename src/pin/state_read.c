@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pin/text.h"
 
-enum { PLACES = 4, WHERE_MAX = 512 };
+enum { PLACES = 4, WHERE_MAX = 512, KEPT_S = 60 };
 
 /* Where books of this user are, in the order of book/place.h. */
 static int place(unsigned which, const char *dir, uint32_t uid, char path[static WHERE_MAX])
@@ -125,9 +127,23 @@ void pin_state_remove(const char *dir, pid_t pid, uint32_t uid)
     }
 }
 
-void pin_state_sweep(const char *dir, uint32_t uid)
+/* Nobody has it mapped, and it is not one that is left for whoever started the process. */
+static bool is_left(int directory, const char *name, pid_t pid)
+{
+    struct stat info;
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return false;
+    bool unused = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 &&
+                  ((kill(pid, 0) < 0 && errno == ESRCH) || time(NULL) - info.st_mtime > KEPT_S);
+    close(fd);
+    return unused;
+}
+
+unsigned pin_state_sweep(const char *dir, uint32_t uid)
 {
     char path[WHERE_MAX];
+    unsigned removed = 0;
     for (unsigned which = 0; which < PLACES; which++) {
         DIR *list = place(which, dir, uid, path) < 0 ? NULL : opendir(path);
         const struct dirent *entry;
@@ -136,12 +152,13 @@ void pin_state_sweep(const char *dir, uint32_t uid)
             long pid = strncmp(entry->d_name, PIN_STATE_PREFIX, strlen(PIN_STATE_PREFIX)) == 0
                            ? strtol(entry->d_name + strlen(PIN_STATE_PREFIX), &end, 10)
                            : 0;
-            if (pid > 0 && *end == '\0' && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
-                (void)unlinkat(dirfd(list), entry->d_name, 0);
+            if (pid > 0 && *end == '\0' && is_left(dirfd(list), entry->d_name, (pid_t)pid))
+                removed += unlinkat(dirfd(list), entry->d_name, 0) == 0;
         }
         if (list)
             closedir(list);
     }
+    return removed;
 }
 
 /* ---- histories ---- */

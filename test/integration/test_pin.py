@@ -424,6 +424,48 @@ class Commands(PinTest):
         quiet = self.memoir("run", "-q", "--mode", "auto", "--dir", self.folder, "--", DRIVE, "turn", MIB)
         self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
 
+    def test_what_a_killed_process_leaves_is_removed_by_the_doctor_and_the_next_run(self):
+        def doctor():
+            done = subprocess.run([str(MEMOIR), "doctor", "--json", "--dir", str(self.folder)], capture_output=True, text=True, timeout=PATIENCE_S,
+                                  env=self.variables(None))
+            return [f["finding"] for f in json.loads(done.stdout)["findings"] if f["check"] == "pinning"]
+
+        def start():
+            process = subprocess.Popen([str(DRIVE), "hint", str(MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       env=self.variables("auto", PIN_DRIVE_HOLD="1"))
+            self.assertTrue(process.stdout.readline())
+            (file,) = self.folder.rglob(f"pin-{process.pid}")
+            return process, file
+
+        def end(process):
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+        process, file = start()
+        os.utime(file, (1, 1))  # one that runs has a lock, however old its file is
+        found = doctor()
+        self.assertTrue(file.exists())
+        self.assertFalse([f for f in found if f.startswith("removed")])
+        self.assertTrue([f for f in found if f.startswith("a program may pin")], found)
+        self.assertTrue([f for f in found if f.startswith(f"calibrated for 1 GPU and driver: {self.cache}")], found)
+        self.assertTrue([f for f in found if "RLIMIT_MEMLOCK" in f], found)
+        end(process)
+        self.assertTrue(file.exists())
+        self.assertIn("removed 1 file of pinned processes that were killed", doctor())
+        self.assertFalse(file.exists())
+        # Another process has its PID now: the file is old and not locked.
+        other = file.parent / f"pin-{os.getpid()}"
+        other.write_bytes(b"x")
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertTrue(other.exists())
+        os.utime(other, (1, 1))
+        process, file = start()
+        end(process)
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertEqual((fresh.returncode, file.exists(), other.exists()), (0, False, False))
+
     def test_checksums_are_the_same_whatever_is_pinned(self):
         sums = set()
         for mode in ("auto", "shadow", "profile"):
