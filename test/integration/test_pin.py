@@ -528,5 +528,38 @@ class Commands(PinTest):
             process.stdout.close()
 
 
+class Bench(PinTest):
+    """test/gpu/pin_run.py, which script/test-gpu pin runs unattended where there is a GPU: here over the stand-in, whose times mean nothing."""
+
+    def test_it_measures_all_rounds_and_says_where_the_time_goes(self):
+        gpu = pathlib.Path(__file__).resolve().parent.parent / "gpu"
+        compiler = shutil.which("c++") or self.skipTest("no C++ compiler")
+        bin_dir = self.folder / "bin"
+        (bin_dir / "lib").mkdir(parents=True)
+        (bin_dir / "lib/libmemoir-cuda.so").symlink_to(LIBRARY)
+        subprocess.run([compiler, "-O1", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
+                        "-lpthread"], check=True, timeout=PATIENCE_S)
+
+        def run(*words):
+            done = subprocess.run([sys.executable, str(gpu / "pin_run.py"), str(bin_dir), str(bin_dir), "--parts", "seed", *words], capture_output=True,
+                                  text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertEqual(done.stderr, "")
+            return done, json.loads((bin_dir / "pin.json").read_text())
+
+        done, told = run("--sizes", "2", "--rounds", "2,1,1")
+        self.assertEqual(told["rounds"], {"2": 2}, done.stdout)
+        for policy in ("host", "seed", "use", "auto"):
+            for got in told["seed"]["2"]["together"][policy]:
+                self.assertEqual(got["wrong"], 0)
+                parts = sum(got[f"{part}_ms"] for part in ("take", "touch", "copy", "drop"))
+                self.assertLessEqual(parts, got["whole_ms"] * 1.01 + 0.1)
+                self.assertGreater(parts, got["whole_ms"] * 0.5)
+        self.assertGreater(told["seed"]["2"]["together"]["auto"][0]["register_ms"], 0)
+        self.assertIn("ok   rounds: all", (bin_dir / "pin.txt").read_text())
+        done, told = run("--sizes", "1", "--rounds", "9,1,1", "--seconds", "0")  # no time at all
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("MISS rounds: 0 of 9 at 1 MiB", done.stdout)
+
+
 if __name__ == "__main__":
     unittest.main()
