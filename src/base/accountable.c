@@ -14,17 +14,13 @@
 
 enum { ROWS_MAX = 1 << 17, NAME_MAX_BYTES = 64 };
 
-struct range {
-    uint32_t first, last, owner;
-};
-
 struct account {
     uint32_t uid;
     char name[NAME_MAX_BYTES];
 };
 
 struct accountable {
-    struct range *ranges; /* by first */
+    struct accountable_range *ranges; /* by first */
     size_t n_ranges;
     struct account *accounts; /* by uid once read */
     size_t n_accounts;
@@ -133,7 +129,7 @@ static uint32_t owner_of(const struct accountable *a, const char *name, uint32_t
 /* OWNER:FIRST:COUNT, the owner by name or number */
 static int range_line(struct accountable *a, char *line)
 {
-    struct range range;
+    struct accountable_range range;
     uint32_t count;
     const char *end;
     char *colon = strchr(line, ':');
@@ -143,7 +139,7 @@ static int range_line(struct accountable *a, char *line)
     *colon = '\0';
     range.last = count > UINT32_MAX - range.first ? UINT32_MAX - 1 : range.first + (count - 1);
     range.owner = owner_of(a, line, range.first);
-    struct range *ranges = row_new(a->ranges, a->n_ranges, sizeof(*ranges));
+    struct accountable_range *ranges = row_new(a->ranges, a->n_ranges, sizeof(*ranges));
     if (!ranges)
         return -ENOMEM;
     a->ranges = ranges;
@@ -159,7 +155,7 @@ static int by_uid(const void *a, const void *b)
 
 static int by_first(const void *a, const void *b)
 {
-    const struct range *x = a, *y = b;
+    const struct accountable_range *x = a, *y = b;
     return (x->first > y->first) - (x->first < y->first);
 }
 
@@ -199,6 +195,29 @@ uint32_t accountable_find(const struct accountable *a, uint32_t uid)
             high = middle;
     }
     return uid <= a->ranges[low].last ? a->ranges[low].owner : uid;
+}
+
+/* A range is cut where an account lies in it. */
+size_t accountable_list(const struct accountable *a, struct accountable_range *ret_ranges,
+                        size_t max)
+{
+    size_t n = 0, next = 0; /* account */
+    for (size_t i = 0; a && i < a->n_ranges && n < max; i++) {
+        struct accountable_range range = a->ranges[i];
+        uint32_t end = i + 1 < a->n_ranges && a->ranges[i + 1].first <= range.last
+                           ? a->ranges[i + 1].first - 1
+                           : range.last;
+        ret_ranges[n++] = range;
+        while (next < a->n_accounts && a->accounts[next].uid < range.first)
+            next++;
+        for (; next < a->n_accounts && a->accounts[next].uid <= end && n < max; next++) {
+            uint32_t uid = a->accounts[next].uid;
+            ret_ranges[n++] = (struct accountable_range){uid, uid, uid};
+            if (uid < end && n < max)
+                ret_ranges[n++] = (struct accountable_range){uid + 1, range.last, range.owner};
+        }
+    }
+    return n;
 }
 
 /* ---- the machine's ---- */
@@ -251,4 +270,13 @@ uint32_t accountable_uid(uint32_t uid)
     uint32_t owner = accountable_find(machine.table, uid);
     pthread_mutex_unlock(&machine.lock);
     return owner;
+}
+
+size_t accountable_ranges(struct accountable_range *ret_ranges, size_t max)
+{
+    pthread_mutex_lock(&machine.lock);
+    refresh();
+    size_t n = accountable_list(machine.table, ret_ranges, max);
+    pthread_mutex_unlock(&machine.lock);
+    return n;
 }

@@ -13,6 +13,13 @@
  * the latest; neither NSS nor the network is asked. About 50 ns. */
 uint32_t accountable_uid(uint32_t uid);
 
+/* The same as a table, for code that cannot call this, sorted by `first`: the last range that begins at or below a uid
+ * answers for it, if it reaches so far. Returns how many of `max` places were filled; further ranges are left out. */
+struct accountable_range {
+    uint32_t first, last, owner;
+};
+size_t accountable_ranges(struct accountable_range *ret_ranges, size_t max);
+
 /* ---- for tests ---- */
 
 struct accountable;
@@ -22,3 +29,5 @@ int accountable_read(const char *subuid_path, const char *passwd_path,
                      struct accountable **ret_accountable);
 void accountable_free(struct accountable *accountable); /* NULL is fine */
 uint32_t accountable_find(const struct accountable *accountable, uint32_t uid);
+size_t accountable_list(const struct accountable *accountable, struct accountable_range *ret_ranges,
+                        size_t max);

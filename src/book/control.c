@@ -119,6 +119,17 @@ int book_control_ask(const struct book_reader *reader, int any_fd, uint32_t mask
     return r < 0 ? r : flags_settle(fd, offset);
 }
 
+int book_control_close(const struct book_reader *reader, int any_fd, uint64_t close_sites)
+{
+    uint64_t offset;
+    MEMOIR_CLEANUP(closep)
+    int fd = find_writable(reader, any_fd, &offset);
+    if (fd < 0)
+        return fd;
+    return write_at(fd, &close_sites, sizeof(close_sites),
+                    offset + offsetof(struct book_control, close_sites));
+}
+
 int book_control_write(const struct book_reader *reader, int any_fd, enum book_watcher_slot slot,
                        const struct book_watcher *watcher)
 {

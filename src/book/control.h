@@ -29,6 +29,9 @@ int book_control_write(const struct book_reader *reader, int fd, enum book_watch
  * For those who act on behalf of the process's user, since that is who is asked about it. Errors as above. */
 int book_control_ask(const struct book_reader *reader, int fd, uint32_t mask, uint32_t flags);
 
+/* Store control.close_sites, for who watches the sites of a heap tracker. The last one who does counts. */
+int book_control_close(const struct book_reader *reader, int fd, uint64_t close_sites);
+
 /* What the page says now. */
 int book_control_read(const struct book_reader *reader, int fd, struct book_control *ret_control);
 

@@ -234,9 +234,13 @@ struct book_control {
      * and by who acts for its user (book_control_ask()) */
     uint32_t flags_more;
     struct book_watcher watchers[BOOK_WATCHERS];
-    uint64_t spare_end;
+    /* For heap trackers: up to BOOK_CLOSE_SITES numbers of sites whose stacks are sampled more often, of BOOK_CLOSE_BITS
+     * each, the first one lowest; 0: none. Who watches them stores it whole. */
+    uint64_t close_sites;
 };
 static_assert(sizeof(struct book_control) == 64, "control");
+
+enum { BOOK_CLOSE_SITES = 3, BOOK_CLOSE_BITS = 20 };
 
 /* ---- registry: devices and accounts ---- */
 
@@ -368,7 +372,9 @@ static_assert(sizeof(struct book_site_peak) == sizeof(struct book_site_counters)
 
 enum {
     BOOK_MODULES_MAX = 4080,
-    BOOK_MODULE_NONE = 0,      /* frame offset is an absolute address: JIT code, unmapped module */
+    BOOK_MODULE_NONE =
+        0, /* frame offset is an absolute address: JIT code, unmapped module; 0: a run of such
+                                  frames in an exact site */
     BOOK_MODULE_LINK = 4093,   /* no frame: the stack goes on elsewhere, see BOOK_FRAME() */
     BOOK_MODULE_KERNEL = 4094, /* set aside: a kernel address, to be sign-extended from bit 51 */
     BOOK_MODULE_SCRIPT =
@@ -446,7 +452,9 @@ enum book_site_flags {
     BOOK_SITE_CUT = 1u << 1,         /* the stack was deeper */
     BOOK_SITE_SAMPLED = 1u << 2, /* found by sampling: its counters are estimates, of blocks that
                                         count at another site, too */
-    BOOK_SITE_AGAIN = 1u << 3,   /* a second entry for the same place: add them up */
+    BOOK_SITE_CLOSE =
+        1u << 4, /* with SAMPLED: of samples that were taken more often; see control */
+    BOOK_SITE_AGAIN = 1u << 3, /* a second entry for the same place: add them up */
 };
 
 /* Tag 0 stays empty. */

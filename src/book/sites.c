@@ -139,6 +139,21 @@ uint32_t book_site_enter(struct book_writer *w, uint32_t account, const uint64_t
     return site_add_locked(w, account, frames, n, key, flags, NULL);
 }
 
+/* Code of no module is made at run time, and made anew elsewhere while it is in use: its addresses would split a site into ever new
+ * ones, which never grow. So in exact sites a run of such frames is one without an address. Sampled stacks keep theirs, by
+ * which readers find names. How many frames are left. */
+static size_t fold(uint64_t *frames, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool made = BOOK_FRAME_MODULE(frames[i]) == BOOK_MODULE_NONE;
+        uint64_t frame = made ? BOOK_FRAME(BOOK_MODULE_NONE, 0) : frames[i];
+        if (!made || kept == 0 || frames[kept - 1] != frame)
+            frames[kept++] = frame;
+    }
+    return kept;
+}
+
 uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t account,
                           const uintptr_t *pcs, size_t n, uint32_t flags, uint32_t *places)
 {
@@ -153,6 +168,13 @@ uint32_t book_site_add_at(struct book_writer *w, struct book_thread *t, uint32_t
     uint64_t key = SITE_KEY_SEED;
     for (size_t i = 0; i < n; i++)
         w->stack[i] = book_frame_of(w, pcs[i], &key);
+    bool made = false;
+    for (size_t i = 0; i < n && w->folds_made_code && !(flags & BOOK_SITE_SAMPLED); i++)
+        made |= BOOK_FRAME_MODULE(w->stack[i]) == BOOK_MODULE_NONE;
+    if (made) {
+        n = fold(w->stack, n);
+        places = NULL; /* they are of all frames */
+    }
     uint32_t site = site_add_locked(w, account, w->stack, n, site_key_finish(key), flags, places);
     book_lock_drop(t, &w->lock);
     if (site == BOOK_SITE_NONE)

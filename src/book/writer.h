@@ -83,7 +83,9 @@ struct book_writer {
     uint32_t page_bytes;
     bool single; /* one thread writes: no locks, no atomic adds */
     bool published;
-    bool sealed;            /* make no system call any more */
+    bool sealed; /* make no system call any more */
+    bool
+        folds_made_code; /* see fold() in sites.c; set after book_writer_init() by sources that find callers themselves */
     uint32_t lock;          /* everything below and all sections but counters and blocks */
     uint32_t *lost_lock;    /* the last one that was waited for in vain, */
     uint32_t waits_in_vain; /* and how often; any thread, relaxed: it is a guess */

@@ -207,6 +207,7 @@ static void name(const struct leaks_values *v, struct suspects *suspects,
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = v->no_sites ? NULL : site_names_new();
     suspects_name(suspects, v->top, ledger, symbols);
+    leaks_outside_name(suspects);
 }
 
 /* memoird watches already, and will know sooner than we would. -ENODATA: it would not, or does not in time. */

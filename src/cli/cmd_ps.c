@@ -81,20 +81,15 @@ static const struct command_example examples[] = {
     {0},
 };
 
-static const struct command_fields fields[] = {
-    {"Fields of a block (--exited --blocks, JSON blocks)", ps_block_columns},
-    {0},
-};
-
 static const struct command_section sections[] = {
     {"COLUMNS",
      "Rows and columns are those of the table processes of memoir query; with --wide of the table accounts, with --exited of the "
-     "table exited. memoir query processes --columns lists them. Where figures begin at some moment of the process's life they "
+     "table exited, with --exited --blocks of exited_blocks. memoir query processes --columns lists them. Where figures begin at some moment of the process's life they "
      "end in + on screen, and estimates begin with ~; JSON lists such columns in at_least and estimate."},
     {"JSON",
      "The document is that of memoir query: \"schema\" (\"memoir.query/1\"), \"time\", \"table\", \"columns\" with name, "
      "kind and unit of each, \"rows\", an array of objects by column, and \"matched\". A value that could not be read is null, never 0. "
-     "With --exited --blocks it is \"memoir.exited/1\": \"processes\", each with \"blocks\", the largest first."},
+     "With --exited --blocks its rows are those of the table exited_blocks."},
     {0},
 };
 
@@ -151,15 +146,14 @@ static void mention_problems(const struct ledger *ledger)
 
 static const struct query_view *view_of(const struct ps_values *v)
 {
-    return v->exited ? query_view_find("exited")
-           : v->wide ? query_view_route("accounts")
-                     : query_view_find("ps");
+    return v->blocks   ? query_view_route("exited_blocks")
+           : v->exited ? query_view_find("exited")
+           : v->wide   ? query_view_route("accounts")
+                       : query_view_find("ps");
 }
 
 static int make_query(const struct ps_values *v, struct query **ret_query)
 {
-    static const char exited_rows[] =
-        "pid,user,program,ended,cause,device,peak,heap,pinned,blocks,lived";
     MEMOIR_CLEANUP(buffer_release)
     struct buffer where = BUFFER_INIT(WHERE_MAX);
     int r = COMMAND_OK;
@@ -167,20 +161,22 @@ static int make_query(const struct ps_values *v, struct query **ret_query)
         view_test(&where, "pid=%llu", (unsigned long long)v->pid);
     if (v->user)
         r = view_test_user(&where, v->user);
-    if (v->exited)
+    if (v->exited && !v->blocks)
         view_test(&where, "has_book=yes");
     if (v->all)
         view_test(&where, "state!=none");
     if (r != COMMAND_OK)
         return r;
     struct view_layout layout = {
-        .rows = v->exited ? exited_rows
-                : v->wide ? ps_wide_rows
-                          : ps_rows,
-        .sort = v->exited ? "-ended,+pid"
-                : v->wide ? ps_wide_sort
-                : v->all  ? ps_all_sort
-                          : ps_sort,
+        .rows = v->blocks   ? ps_block_rows
+                : v->exited ? ps_exited_rows
+                : v->wide   ? ps_wide_rows
+                            : ps_rows,
+        .sort = v->blocks   ? ps_block_sort
+                : v->exited ? ps_exited_sort
+                : v->wide   ? ps_wide_sort
+                : v->all    ? ps_all_sort
+                            : ps_sort,
     };
     return view_query(&cmd_ps, view_of(v), &v->view, buffer_string(&where), &layout, ret_query);
 }
@@ -208,8 +204,8 @@ static int picture(const struct ps_values *v, struct world *world, const struct 
                                 .repeated = v->watch,
                                 .selective = v->pid || v->user || v->view.where};
     struct query_style style = view_style(&v->view);
-    if (!view_is_plain(&v->view) && !v->exited)
-        style = ps_layout(&style, v->wide);
+    if (!view_is_plain(&v->view))
+        style = v->exited ? ps_exited_layout(&style, v->blocks) : ps_layout(&style, v->wide);
     int r = world_ask(world, &how, query, result);
     return r == 0 ? query_print(result, query, &style, term, out) : r;
 }
@@ -290,64 +286,49 @@ static int watch(const struct ps_values *v, struct world *world, const struct qu
 
 /* ---- blocks of processes that ended ---- */
 
-static int show_blocks(const struct ps_values *v)
+/* Text tells of the processes first. */
+static int show_ended(const struct ps_values *v, struct world *world, size_t *ret_rows)
 {
-    struct ps_filter filter = {.pid = v->pid};
-    struct ps_style style = {
-        .format = v->view.json  ? PS_JSON
-                  : v->view.csv ? PS_CSV
-                                : PS_TEXT,
-        .header = !v->view.no_header,
-        .details = true,
-        .both = true,
-        .sort = v->view.sort,
-        .schema = "memoir.exited/1",
-    };
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer user = BUFFER_INIT(64);
-    struct table_sort sort;
-    if (v->view.where || v->view.by || v->view.show)
-        return command_misuse(&cmd_ps, "--where, --by and --show do not go with --blocks");
-    if (v->view.sort && table_sort_parse(v->view.json ? ps_exited_columns : ps_block_columns,
-                                         v->view.sort, &sort) < 0)
-        return command_misuse(&cmd_ps, "there is no column '%s' to sort by", v->view.sort);
-    if (v->user && view_test_user(&user, v->user) != COMMAND_OK)
-        return COMMAND_NOTHING;
-    if (v->user) {
-        filter.by_uid = true;
-        filter.uid = (uint32_t)strtoul(buffer_string(&user) + strlen("uid="), NULL, 10);
-    }
-    size_t skipped = 0;
-    MEMOIR_CLEANUP(site_names_freep)
-    struct site_names *names = site_names_new();
-    MEMOIR_CLEANUP(ps_view_release)
-    struct ps_view view = {0};
+    struct ps_values processes = *v;
+    processes.blocks = false;
+    processes.view.sort = NULL;
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    int r = make_query(&processes, &query);
+    if (r == COMMAND_OK)
+        r = query_result_new(query, 0, &result);
+    if (r == COMMAND_OK)
+        r = show_once(&processes, world, query, result);
+    *ret_rows = r == COMMAND_OK ? query_result_rows(result) : 0;
+    return r;
+}
+
+static int show_blocks(const struct ps_values *v, struct world *world, const struct query *query,
+                       struct query_result *result)
+{
+    size_t ended = 0;
+    bool text = !view_is_plain(&v->view) && !v->view.where;
+    int r = text ? show_ended(v, world, &ended) : COMMAND_OK;
+    if (r != COMMAND_OK || (text && !ended))
+        return r;
     struct term term;
     term_init(&term, STDOUT_FILENO, (enum term_color)v->view.color);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = ps_view_exited(v->state, &filter, names, &view, &skipped);
-    if (r == -ENOENT && !v->state)
-        return nothing(v, NULL); /* no daemon has run yet */
-    if (r == -ENOENT) {
-        command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
-                     "start it with 'memoird --daemon', or name its state directory by --state",
-                     v->state);
-        return COMMAND_NOTHING;
-    }
-    if (r < 0)
-        return command_fail("cannot read the daemon's list in '%s': %s", ps_state_find(v->state),
-                            strerror(-r));
-    if (skipped)
-        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n", skipped,
-                skipped == 1 ? "" : "s");
-    if (view.processes.n_rows && !view.details.n_rows)
+    if (text)
+        buffer_append_char(&out, '\n');
+    r = picture(v, world, query, result, &term, &out);
+    if (r != 0)
+        return r;
+    size_t rows = query_result_rows(result);
+    if (text && !rows)
         fputs("No blocks of it were remembered: it held none, or they could not be read.\n",
               stderr);
-    r = ps_print(&view, &style, &term, &out);
-    if (r == 0 && (view.processes.n_rows || v->view.json || v->view.csv))
+    if (rows || v->view.json || v->view.csv)
         r = command_output(&out);
-    return r == COMMAND_OK && view.processes.n_rows == 0 ? nothing(v, NULL) : r;
+    return r == COMMAND_OK && !rows && !text ? nothing(v, world) : r;
 }
 
 static int check(const struct ps_values *v)
@@ -374,8 +355,8 @@ static int run(const void *values, const struct operands *operands)
         r = check(v);
     if (r == COMMAND_OK)
         r = command_check_dir(v->dir);
-    if (r != COMMAND_OK || v->blocks)
-        return r != COMMAND_OK ? r : show_blocks(v);
+    if (r != COMMAND_OK)
+        return r;
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
     struct query_result *result = NULL;
@@ -385,7 +366,9 @@ static int run(const void *values, const struct operands *operands)
     if (r == COMMAND_OK)
         r = query_result_new(query, 0, &result);
     if (r == COMMAND_OK)
-        r = v->watch ? watch(v, &world, query, result) : show_once(v, &world, query, result);
+        r = v->watch    ? watch(v, &world, query, result)
+            : v->blocks ? show_blocks(v, &world, query, result)
+                        : show_once(v, &world, query, result);
     query_result_free(result);
     return r;
 }
@@ -411,7 +394,6 @@ const struct command cmd_ps = {
     .options = options,
     .examples = examples,
     .sections = sections,
-    .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
     .elsewhere = &elsewhere,

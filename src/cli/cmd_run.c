@@ -50,6 +50,7 @@ struct run_values {
     uint64_t lost_code;
     struct option_strings assertions;
     bool keep_pymalloc;
+    uint64_t needs_ns;
     const char *json;
     const char *dir;
     int color;
@@ -97,6 +98,8 @@ static const struct option_spec options[] = {
      .help = "say nothing, neither that a program cannot be tracked nor a summary"},
     {"json", 'j', OPTION_STRING, AT(json), "FILE", "write the summary as JSON to FILE"},
     OPTION_COLOR,
+    {"needs", 0, OPTION_DURATION, AT(needs_ns), "TIME", "the least that a verdict needs",
+     .hidden = true},
     {"dir", 0, OPTION_STRING, AT(dir), "DIR", "keep the books in DIR, which must lie in memory",
      .completion = COMPLETE_DIRECTORY},
     {0},
@@ -386,8 +389,10 @@ static void tick(void *context, pid_t pid)
 {
     struct run *run = context;
     uint64_t now_ns = clock_monotonic_ns();
-    if (!run->growth.pid)
+    if (!run->growth.pid) {
         outside_init(&run->growth, pid, now_ns);
+        run->growth.needs_ns = run->values->needs_ns;
+    }
     (void)outside_look(&run->growth, now_ns);
 }
 

@@ -17,12 +17,14 @@
 #include "book/place.h"
 #include "cli/doctor.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 enum {
     FREE_BYTES_MIN = 16 << 20, /* room for a hundred books or so */
     FREE_FILES_MIN = 64,
     PROBLEMS_SHOWN = 20,
     TRIAL_BYTES = 123456,
+    OUTSIDE_BYTES_MIN = 32 << 20, /* resident, of its own, before it is worth a word */
 };
 
 /* ---- places ---- */
@@ -257,10 +259,54 @@ static void check_losses(struct doctor *d)
         doctor_find(d, DOCTOR_OK, NULL, "no book lost a report");
 }
 
+static uint64_t heap_of(const struct ledger_process *p)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].valid && book_source_counts_heap(p->accounts[i].source))
+            sum += p->accounts[i].totals.live_bytes;
+    return sum;
+}
+
+static bool has_heap(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_books; i++)
+        if (book_source_counts_heap(p->books[i]->identity->source))
+            return true;
+    return false;
+}
+
+/* A book counts what malloc serves: a process may be tracked, and most of its memory be elsewhere. */
+static void check_heap(struct doctor *d)
+{
+    char rss[UNITS_TEXT_MAX], heap[UNITS_TEXT_MAX];
+    if (!d->ledger)
+        return;
+    size_t n, shown = 0, seen = 0;
+    struct ledger_process *const *processes = ledger_processes(d->ledger, &n);
+    for (size_t i = 0; i < n && shown < PROBLEMS_SHOWN; i++) {
+        const struct ledger_process *p = processes[i];
+        struct proc_memory memory;
+        if (!(p->valid & LEDGER_HAS_PID) || *p->host || !ledger_process_holds(p) || !has_heap(p) ||
+            proc_memory_read(p->pid, &memory) < 0)
+            continue;
+        seen++;
+        uint64_t live = heap_of(p), own = memory.rss_bytes - memory.shared_bytes;
+        if (memory.rss_bytes < memory.shared_bytes || own < OUTSIDE_BYTES_MIN || live >= own / 2)
+            continue;
+        shown++;
+        doctor_find(d, DOCTOR_WARN, "memoir explain PID tells where the rest goes",
+                    "PID %d (%s): most of its memory is not served by malloc, so no line of code "
+                    "accounts for it: %s resident, %s of heap",
+                    (int)p->pid, p->name, units_format_bytes(rss, memory.rss_bytes, UNITS_DECIMAL),
+                    units_format_bytes(heap, live, UNITS_DECIMAL));
+    }
+    if (!shown && seen)
+        doctor_find(d, DOCTOR_OK, NULL,
+                    "heap is at least half of what each tracked process has resident of its own");
+}
+
 const struct doctor_check doctor_book_checks[] = {
-    {"places", check_places},
-    {"trial book", check_trial},
-    {"books", check_problems},
-    {"losses", check_losses},
-    {0},
+    {"places", check_places}, {"trial book", check_trial}, {"books", check_problems},
+    {"losses", check_losses}, {"heap", check_heap},        {0},
 };

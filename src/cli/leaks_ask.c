@@ -102,6 +102,7 @@ static void fill(struct suspect *s, const json_t *row)
     };
     if (json_is_integer(json_object_get(row, "ordinal")))
         s->ordinal = (int32_t)number_of(row, "ordinal", 0);
+    s->resident = s->outside = s->space && strcmp(s->space, "outside malloc") == 0;
     trend_read(s, json_object_get(row, "trend"));
 }
 

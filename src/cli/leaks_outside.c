@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "cli/term.h"
 #include "explain/outside.h"
+#include "profile/suspects.h"
 
 enum { LINE_BYTES_MAX = 4096 };
 
@@ -42,6 +43,18 @@ struct leaks_outside *leaks_outside_start(pid_t pid, uint64_t needs_ns)
         return NULL;
     }
     return o;
+}
+
+void leaks_outside_name(struct suspects *suspects)
+{
+    MEMOIR_CLEANUP(freep)
+    struct explain *e = calloc(1, sizeof(*e));
+    for (size_t i = 0; e && i < suspects->n; i++) {
+        struct suspect *s = &suspects->rows[i];
+        if (s->outside && !s->site && s->pid &&
+            explain_take_apart((pid_t)s->pid, getuid(), OUTSIDE_EXPLAIN_MS, e) == 0)
+            outside_name(e, s);
+    }
 }
 
 void leaks_outside_tell(struct leaks_outside *o)

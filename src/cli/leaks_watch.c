@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/suspects.h"
+#include "ledger/closer.h"
 #include "ledger/follow.h"
 #include "ledger/growth.h"
 #include "ledger/leaks.h"
@@ -68,7 +69,8 @@ static void sleep_until(uint64_t time_ns)
 }
 
 /* Listing directories costs more than reading counters, so it is done less often. */
-static int watch_all(const struct leaks_watch *watch, struct follow *follow, struct growth *growth)
+static int watch_all(const struct leaks_watch *watch, struct follow *follow, struct growth *growth,
+                     struct closer *closer)
 {
     uint64_t begin_ns = clock_monotonic_ns(), listed_ns = 0, told_ns = 0;
     bool any = false;
@@ -83,6 +85,9 @@ static int watch_all(const struct leaks_watch *watch, struct follow *follow, str
         }
         size_t books = look(watch, follow_ledger(follow), growth);
         any |= books > 0;
+        /* Suspected at half time, so that there are stacks at its end. */
+        closer_look(closer, growth, follow_ledger(follow), watch->needs_ns / 2, watch->for_ns / 8,
+                    now_ns);
         if (books == 0 && !(any && now_ns - begin_ns < watch->for_ns))
             return any ? 0 : -ENOENT;
         if (now_ns - told_ns >= NS_PER_S) {
@@ -137,10 +142,14 @@ int leaks_watch(const struct leaks_watch *watch, struct follow **ret_follow,
     int r = follow_new(watch->dir, &follow);
     if (r >= 0)
         r = growth_new(&options, &growth);
+    struct closer *closer = NULL;
+    if (r >= 0)
+        r = closer_new(&closer);
     if (r < 0)
         return r;
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt}, &before);
-    r = watch_all(watch, follow, growth);
+    r = watch_all(watch, follow, growth, closer);
+    closer_free(closer, follow_ledger(follow));
     sigaction(SIGINT, &before, NULL);
     if (watch->progress)
         fputs("\r\033[K", stderr);

@@ -85,6 +85,36 @@ struct query_style ps_layout(const struct query_style *style, bool wide)
     return layout;
 }
 
+/* ---- processes that ended ---- */
+
+const char ps_exited_rows[] = "pid,user,program,ended,cause,device,peak,heap,pinned,blocks,lived";
+const char ps_exited_sort[] = "-ended,+pid";
+const char ps_block_rows[] = "pid,user,program,device,space,bytes,age,tag,site";
+const char ps_block_sort[] = "-ended,+pid,-bytes,+id";
+
+static const struct query_hint block_hints[] = {
+    {"pid"},
+    {"user", .rank = 40},
+    {"program", .flags = COLUMN_STRETCH},
+    {"device", .rank = 10},
+    {"space"},
+    {"bytes", "size"},
+    {"age"},
+    {"tag", .flags = COLUMN_STRETCH},
+    {"site", .flags = COLUMN_STRETCH, .rank = 5},
+    {0},
+};
+
+struct query_style ps_exited_layout(const struct query_style *style, bool blocks)
+{
+    struct query_style layout = *style;
+    if (blocks) {
+        layout.hints = block_hints;
+        layout.paint = paint_space;
+    }
+    return layout;
+}
+
 int ps_sheet(struct ledger *ledger, uint64_t pid, bool wide, struct query_sheet **ret_sheet)
 {
     char where[32] = "";

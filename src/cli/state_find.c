@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +15,19 @@
 #include "cli/ps.h"
 
 enum { ANSWER_MAX = 1 << 16 };
+
+void ps_state_default(char path[static PS_STATE_PATH_MAX])
+{
+    const char *state = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    path[0] = '\0';
+    if (geteuid() == 0)
+        snprintf(path, PS_STATE_PATH_MAX, "/var/lib/memoir");
+    else if (state && state[0] == '/')
+        snprintf(path, PS_STATE_PATH_MAX, "%s/memoir", state);
+    else if (home && home[0] == '/')
+        snprintf(path, PS_STATE_PATH_MAX, "%s/.local/state/memoir", home);
+}
 
 /* What the daemon at the other end says: an absolute path. -ENODATA where it tells none. */
 static int state_ask(int fd, char ret_path[static PS_STATE_PATH_MAX])

@@ -52,6 +52,7 @@ static void print_title(const struct suspect *s, const struct term *term, struct
     term_append(term, out,
                 s->site       ? s->site
                 : s->frame    ? s->frame
+                : s->outside  ? "memory that malloc did not serve"
                 : s->resident ? "resident size"
                               : "(place in the code not known)",
                 0);

@@ -83,18 +83,12 @@ struct naming {
 };
 
 /* A name that takes too long is left to a later look. */
-static bool name_in_time(const struct query_code *code, struct buffer *out, void *context)
+static bool name_in_time(const struct query_code *code, struct query_source *ret_source,
+                         void *context)
 {
     const struct naming *naming = context;
-    struct site_code place = {
-        .path = code->path,
-        .build_id = code->build_id,
-        .build_id_len = code->build_id_len,
-        .offset = code->offset,
-        .pid = code->pid,
-    };
     return clock_monotonic_ns() < naming->until_ns &&
-           site_names_append(naming->symbols, &place, out);
+           site_names_source(naming->symbols, code, ret_source);
 }
 
 enum { LARGEST_KEY, LARGEST_BYTES, LARGEST_BLOCKS, LARGEST_CALLS };
@@ -159,7 +153,7 @@ static int take(struct top_sites *sites, struct top *t, pid_t pid)
 {
     struct naming naming = {t->symbols, clock_monotonic_ns() + NAMING_NS};
     struct query_world world = top_source_world(&t->source);
-    world.site_name = t->symbols ? name_in_time : NULL;
+    world.source_of = t->symbols ? name_in_time : NULL;
     world.context = &naming;
     MEMOIR_CLEANUP(answer_release)
     struct answer largest = {0};

@@ -39,18 +39,33 @@ static const char *user_name(uint32_t uid, void *context)
     return world->user;
 }
 
-static bool site_name(const struct query_code *code, struct buffer *out, void *context)
+static bool source_of(const struct query_code *code, struct query_source *ret_source, void *context)
 {
     const struct world *world = context;
-    struct site_code place = {
-        .path = code->path,
-        .build_id = code->build_id,
-        .build_id_len = code->build_id_len,
-        .offset = code->offset,
-        .pid = code->pid,
-    };
-    /* Without a build-id it is not known whether the file is still the one that ran. */
-    return site_names_append(world->symbols, &place, out);
+    return site_names_source(world->symbols, code, ret_source);
+}
+
+static int no_list(struct world *world, const struct world_options *options, const char *state)
+{
+    if (!world->told) /* again and again, with --watch */
+        command_fail("there is no list of processes that ended in '%s' yet: memoird keeps it; "
+                     "start it with 'memoird --daemon', name its state directory by --state, or "
+                     "ask the one that runs by 'memoir exited'",
+                     state);
+    world->told = true;
+    return options->state || options->selective ? COMMAND_NOTHING : COMMAND_OK;
+}
+
+/* The lines are read while the table looks at them. */
+static int look_at_retired(struct world *world, const struct world_options *options)
+{
+    const char *state = ps_state_find(options->state);
+    world->retired = (struct retired_files){{retired_files_read}, state};
+    int r = retired_files_exist(state);
+    if (r == -ENOENT)
+        return no_list(world, options, state);
+    return r < 0 ? command_fail("cannot read the daemon's list in '%s': %s", state, strerror(-r))
+                 : COMMAND_OK;
 }
 
 static int look_at_exits(struct world *world, const struct world_options *options)
@@ -58,21 +73,13 @@ static int look_at_exits(struct world *world, const struct world_options *option
     const char *state = ps_state_find(options->state);
     query_exited_release(&world->exited);
     int r = query_exited_read(state, &world->exited);
-    if (r == -ENOENT) {
-        if (!world->told) /* again and again, with --watch */
-            command_fail(
-                "there is no list of processes that ended in '%s' yet: memoird keeps it; "
-                "start it with 'memoird --daemon', name its state directory by --state, or "
-                "ask the one that runs by 'memoir exited'",
-                state);
-        world->told = true;
-        return options->state || options->selective ? COMMAND_NOTHING : COMMAND_OK;
-    }
+    if (r == -ENOENT)
+        return no_list(world, options, state);
     if (r < 0)
         return command_fail("cannot read the daemon's list in '%s': %s", state, strerror(-r));
     if (world->exited.skipped && !options->repeated)
-        fprintf(stderr, "memoir: %zu line%s of the daemon's list made no sense\n",
-                world->exited.skipped, world->exited.skipped == 1 ? "" : "s");
+        fprintf(stderr, "memoir: %zu invalid line%s in the daemon's list\n", world->exited.skipped,
+                world->exited.skipped == 1 ? "" : "s");
     return COMMAND_OK;
 }
 
@@ -149,6 +156,8 @@ int world_look(struct world *world, const struct world_options *options, const s
     int r = COMMAND_OK;
     if (needs & QUERY_NEEDS_EXITS)
         r = look_at_exits(world, options);
+    if (r == 0 && needs & QUERY_NEEDS_RETIRED)
+        r = look_at_retired(world, options);
     if (r == 0 && needs & QUERY_NEEDS_CGROUPS)
         r = look_at_cgroups(world);
     if (r == 0 && needs & QUERY_NEEDS_HISTORY)
@@ -168,11 +177,12 @@ int world_look(struct world *world, const struct world_options *options, const s
         .n_exited = world->exited.n,
         .host = world->host,
         .cgroups = world->cgroups,
+        .retired = needs & QUERY_NEEDS_RETIRED ? &world->retired.source : NULL,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
         .sees_all = true,
         .viewer_uid = geteuid(),
         .user_name = user_name,
-        .site_name = world->symbols ? site_name : NULL,
+        .source_of = world->symbols ? source_of : NULL,
         .context = world,
     };
     return r;
@@ -199,7 +209,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
                                 .sees_all = true,
                                 .viewer_uid = geteuid(),
                                 .user_name = user_name,
-                                .site_name = symbols ? site_name : NULL,
+                                .source_of = symbols ? source_of : NULL,
                                 .context = &names};
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;

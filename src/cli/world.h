@@ -12,6 +12,7 @@
 #include "cli/ps.h"
 #include "history/table.h"
 #include "query/query.h"
+#include "query/retired_source.h"
 
 struct query_spec;
 struct site_names;
@@ -31,6 +32,7 @@ struct world {
     struct cgroups *cgroups;
     struct query_exited_list exited;
     struct history_world history;
+    struct retired_files retired;
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     bool no_symbols;            /* leave it so */

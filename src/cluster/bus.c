@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "cluster/nkey.h"
+
 enum { SUBSCRIPTIONS_MAX = 16, SERVERS_MAX = 64, END_S = 5 };
 
 struct bus {
@@ -190,25 +192,23 @@ static natsStatus set_callbacks(struct bus *bus)
     return s;
 }
 
-/* The public key of a seed file cannot be computed by libnats 3.4, so the file has it, too: "U...\nSU...". */
+/* libnats wants the public key beside the file with the seed. */
 static natsStatus set_nkey(struct bus *bus, const char *path, char why[static BUS_WHY_MAX])
 {
-    char line[256], public[128] = "";
+    char line[256], public[NKEY_PUBLIC_CHARS + 1] = "";
     FILE *file = fopen(path, "re");
     if (!file) {
         snprintf(why, BUS_WHY_MAX, "cannot read '%s': %s", path, strerror(errno));
         return NATS_INVALID_ARG;
     }
-    while (fgets(line, sizeof(line), file)) {
+    while (!public[0] && fgets(line, sizeof(line), file)) {
         line[strcspn(line, " \r\n")] = '\0';
-        if (line[0] == 'U')
-            snprintf(public, sizeof(public), "%.100s", line);
+        (void)nkey_public(line, public);
     }
     explicit_bzero(line, sizeof(line));
     fclose(file);
     if (!public[0]) {
-        snprintf(why, BUS_WHY_MAX, "'%s' has no line with the public key (U...) beside the seed",
-                 path);
+        snprintf(why, BUS_WHY_MAX, "'%s' has no line with the seed of a user (SU...)", path);
         return NATS_INVALID_ARG;
     }
     return natsOptions_SetNKeyFromSeed(bus->options, public, path);
@@ -256,7 +256,7 @@ int bus_open(const struct bus_options *options, struct bus **ret_bus,
     if (s == NATS_OK)
         s = natsConnection_Connect(&bus->connection, bus->options);
     if (s == NATS_OK && atomic_fetch_add(&bus->generation, 1) == 0)
-        atomic_store(&bus->state, BUS_UP); /* no callback tells of the first one */
+        atomic_store(&bus->state, BUS_UP); /* libnats calls back for later connections only */
     if (s == NATS_NOT_YET_CONNECTED)
         why_set(bus, "no server answers");
     if (s == NATS_OK || s == NATS_NOT_YET_CONNECTED) {

@@ -45,16 +45,10 @@ static const char *user_name(uint32_t uid, void *context)
     return lookups->user[0] ? lookups->user : NULL;
 }
 
-static bool site_name(const struct query_code *code, struct buffer *out, void *context)
+static bool source_of(const struct query_code *code, struct query_source *ret_source, void *context)
 {
     const struct lookups *lookups = context;
-    return site_names_append(lookups->names,
-                             &(struct site_code){.path = code->path,
-                                                 .build_id = code->build_id,
-                                                 .build_id_len = code->build_id_len,
-                                                 .offset = code->offset,
-                                                 .pid = code->pid},
-                             out);
+    return site_names_source(lookups->names, code, ret_source);
 }
 
 static int ask(struct job *job, struct query_result *result)
@@ -74,7 +68,7 @@ static int ask(struct job *job, struct query_result *result)
                       .ledger = ledger,
                       .sees_all = true, /* whose it is was looked at before */
                       .user_name = user_name,
-                      .site_name = site_name,
+                      .source_of = source_of,
                       .context = &lookups,
                       .time_max_ns = READ_MS * NS_PER_MS,
                   },

@@ -42,13 +42,12 @@ static void problem(struct job *job, pid_t pid, int error)
         api_failed(job->call, "the mappings could not be read", error);
 }
 
-/* A root daemon has rights that a viewer lacks, so it leaves the reading to the broker. */
-static int take(struct job *job, const struct wish *wish, struct explain *ret)
+int api_explain_take(struct job *job, pid_t pid, uint32_t uid, struct explain *ret)
 {
     const struct http_viewer *viewer = http_viewer(job->call);
     if (geteuid() != 0 || viewer->sees_all)
-        return explain_take_apart(wish->pid, wish->uid, ANSWER_MS_MAX, ret);
-    return broker_explain(job->api->daemon->broker, viewer->uid, wish->pid, ANSWER_MS_MAX, ret);
+        return explain_take_apart(pid, uid, ANSWER_MS_MAX, ret);
+    return broker_explain(job->api->daemon->broker, viewer->uid, pid, ANSWER_MS_MAX, ret);
 }
 
 /* True where the book tells of the heap. */
@@ -73,7 +72,7 @@ static void run(struct job *job)
     struct explain *e = calloc(1, sizeof(*e));
     MEMOIR_CLEANUP(explain_sites_release)
     struct explain_sites sites = {0};
-    int r = e ? take(job, wish, e) : -ENOMEM;
+    int r = e ? api_explain_take(job, wish->pid, wish->uid, e) : -ENOMEM;
     if (r < 0) {
         problem(job, wish->pid, r);
         return;

@@ -112,6 +112,11 @@ struct job {
     void *more;
 };
 
+/* On the worker: where the resident memory of a process goes, read with the rights of the viewer. A root daemon has
+ * rights that a viewer lacks, so it leaves the reading to the broker. */
+struct explain;
+int api_explain_take(struct job *job, pid_t pid, uint32_t uid, struct explain *ret_explain);
+
 /* Give the call to the worker; `process` may be NULL. Where that is not possible the call gets its problem and `more` is
  * released. */
 void api_job(struct http_call *call, struct api *api, const struct ledger_process *process,
@@ -149,7 +154,6 @@ void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */
 
-void api_answer_events(struct http_call *call, void *context);
 void api_answer_self(struct http_call *call, void *context);
 void api_answer_session(struct http_call *call, void *context);
 

@@ -214,6 +214,7 @@ static const struct http_schema schemas[] = {
                 "bytes": {"type": "integer"},
                 "oldest_seconds": {"type": "integer"},
                 "site": {"type": ["string", "null"]},
+                "via": {"type": ["string", "null"]},
                 "frame": {"type": ["string", "null"]},
                 "function": {"type": ["string", "null"]},
                 "file": {"type": ["string", "null"]}}}}}})},
@@ -671,23 +672,18 @@ static const struct http_schema schemas[] = {
         "damaged": {"type": "integer"}}})},
 {"Event", JSON({
     "type": "object",
-    "required": ["id", "time", "kind", "pid", "program", "text", "bytes"],
+    "description": "A row of the table events.",
+    "required": ["seq", "time", "kind", "pid", "program", "user", "uid", "bytes", "message"],
     "properties": {
-        "id": {"type": "integer", "description": "only grows, also when memoird is started again"},
+        "seq": {"type": "integer", "description": "only grows, also when memoird is started again"},
         "time": {"$ref": "#/components/schemas/Time"},
         "kind": {"type": "string", "enum": ["came", "went", "killed", "oom", "leak", "device", "tracking"]},
         "pid": {"type": ["integer", "null"]},
         "program": {"type": ["string", "null"]},
-        "uid": {"type": "integer"},
-        "text": {"type": "string"},
-        "bytes": {"type": ["integer", "null"], "description": "that it held, or had at most"}}})},
-{"Events", JSON({
-    "type": "object",
-    "required": ["events", "last", "left_out"],
-    "properties": {
-        "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}, "description": "newest last"},
-        "last": {"type": "integer"},
-        "left_out": {"type": "integer", "description": "processes that came or went while there were very many"}}})},
+        "user": {"type": ["string", "null"]},
+        "uid": {"type": ["integer", "null"]},
+        "bytes": {"type": ["integer", "null"], "description": "that it held, or had at most"},
+        "message": {"type": "string"}}})},
 {"Tick", JSON({
     "type": "object",
     "description": "What an event tick of the stream has.",

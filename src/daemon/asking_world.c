@@ -89,6 +89,10 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         w->events.events = daemon->events;
         w->world.events = &w->events;
     }
+    if (needs & QUERY_NEEDS_RETIRED) {
+        w->retired = (struct native_exited_lines){{native_exited_lines_read}, daemon->retired};
+        w->world.retired = &w->retired.source;
+    }
     if (r >= 0 && needs & QUERY_NEEDS_LEAKS)
         r = leaks_open(w, query, viewer);
     if (r >= 0 && needs & QUERY_NEEDS_HOST)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "daemon/events_table.h"
+#include "daemon/native_exited.h"
 #include "profile/suspects.h"
 #include "query/query.h"
 
@@ -19,6 +20,7 @@ struct asking_world {
     struct query_exited_list exited;
     struct suspects suspects;
     struct events_world events;
+    struct native_exited_lines retired;
 };
 
 /* Is everything there that would take long to bring, so that the loop does not wait? What is not is asked for. */

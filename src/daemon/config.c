@@ -228,7 +228,7 @@ static const struct config_key keys[] = {
     {"cluster-password-file", CONFIG_PATH, AT(cluster_password_file), "FILE", "",
      "The first line of FILE is that user's password. Only memoird's user may be able to read it."},
     {"cluster-nkey", CONFIG_PATH, AT(cluster_nkey), "FILE", "",
-     "Log in with an NKey: FILE has the public key (U...) and the seed (SU...), each on a line."},
+     "Log in with an NKey: FILE has the seed of a user (SU...)."},
     {"cluster-creds", CONFIG_PATH, AT(cluster_creds), "FILE", "",
      "Log in with a credentials file (a JWT and its seed), as NATS's own tools make it."},
     {"cluster-tls-ca", CONFIG_PATH, AT(cluster_tls_ca), "FILE", "",

@@ -8,10 +8,13 @@
 #include "base/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
+#include "ledger/closer.h"
 #include "ledger/growth.h"
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+
+enum { CLOSER_ROUNDS = 5 }; /* suspects are asked for more stacks so often */
 
 struct growing {
     struct daemon *daemon;
@@ -23,6 +26,7 @@ struct growing {
     uint64_t cost_ns;       /* of it so far */
     uint64_t rest_until_ns; /* no round begins before */
     uint64_t rounds;
+    struct closer *closer;
 };
 
 static void on_work(void *context)
@@ -41,6 +45,8 @@ static void on_work(void *context)
         return;
     }
     growth_end(g->growth);
+    closer_look(g->closer, g->growth, g->daemon->ledger, GROWING_NEEDS * g->interval_ns,
+                CLOSER_ROUNDS * g->interval_ns, now_ns);
     g->busy = false;
     g->rounds++;
     g->rest_until_ns = now_ns + g->cost_ns * (GROWING_SHARE - 1);
@@ -84,6 +90,8 @@ int growing_new(struct daemon *daemon, uint64_t interval_ns, struct growing **re
     g->interval_ns = interval_ns;
     int r = growth_new(&options, &g->growth);
     if (r >= 0)
+        r = closer_new(&g->closer);
+    if (r >= 0)
         r = loop_add_deferred(daemon->loop, on_work, g, &g->work);
     if (r >= 0)
         r = loop_add_timer(daemon->loop, on_timer, g, &g->timer);
@@ -101,6 +109,7 @@ void growing_free(struct growing *growing)
         return;
     loop_source_free(growing->timer);
     loop_source_free(growing->work);
+    closer_free(growing->closer, growing->daemon->ledger);
     growth_free(growing->growth);
     free(growing);
 }

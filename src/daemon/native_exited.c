@@ -1,15 +1,19 @@
-/* Records of the dead as rows. */
+/* Records of ended processes as rows and lines. */
 #include "daemon/native_exited.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/sum.h"
 #include "daemon/cause.h"
 #include "daemon/retired.h"
 #include "daemon/users.h"
 #include "query/query.h"
+#include "query/retired_lines.h"
+
+enum { LINE_MAX_BYTES = 4 << 20 };
 
 typedef char cause_buffer[CAUSE_TEXT_MAX];
 
@@ -90,4 +94,27 @@ int native_exited_read(const struct retired *retired, const struct exit_file *fi
         return r;
     ret_exited->file = MEMOIR_TAKE(causes); /* theirs are copied, ours borrowed */
     return 0;
+}
+
+int native_exited_lines_read(const struct retired_source *source, retired_line_fn *each,
+                             void *context, size_t *ret_skipped)
+{
+    const struct native_exited_lines *lines = (const struct native_exited_lines *)source;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(LINE_MAX_BYTES);
+    size_t n = retired_count(lines->retired);
+    int r = 0;
+    *ret_skipped = 0;
+    for (size_t i = 0; i < n && r >= 0; i++) {
+        const struct retired_process *process = retired_get(lines->retired, i);
+        if (!process->n_blocks)
+            continue;
+        buffer_reset(&text);
+        r = retired_json(process, &text);
+        json_t *line = r < 0 ? NULL : retired_line_parse(text.data, text.len);
+        *ret_skipped += !line;
+        r = line ? each(line, context) : 0;
+        json_decref(line);
+    }
+    return r < 0 ? r : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "profile/suspects.h"
 
 /* Runtimes whose own tools tell more. */
 static const struct {
@@ -118,6 +119,21 @@ static uint64_t bytes_of(const struct explain *e, const struct explain_part *lik
     return 0;
 }
 
+static void name_part(const struct explain_part *part, char name[static EXPLAIN_NAME_MAX])
+{
+    snprintf(name, EXPLAIN_NAME_MAX, "%s%s",
+             part->kind == EXPLAIN_REST ? "anonymous memory of an unknown owner at " : "",
+             part->name);
+}
+
+static const char *advice_for(const char *name)
+{
+    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
+        if (strncmp(name, advices[i].name, strlen(advices[i].name)) == 0)
+            return advices[i].advice;
+    return NULL;
+}
+
 void outside_compare(const struct explain *a, const struct explain *b, uint64_t span_ns,
                      struct outside_verdict *ret)
 {
@@ -133,15 +149,40 @@ void outside_compare(const struct explain *a, const struct explain *b, uint64_t 
         if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_SLACK || more <= most)
             continue;
         most = more;
-        snprintf(ret->name, sizeof(ret->name), "%s%s",
-                 part->kind == EXPLAIN_REST ? "anonymous memory of an unknown owner at " : "",
-                 part->name);
+        name_part(part, ret->name);
     }
-    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
-        if (strncmp(ret->name, advices[i].name, strlen(advices[i].name)) == 0) {
-            ret->advice = advices[i].advice;
-            return;
-        }
+    ret->advice = advice_for(ret->name);
+}
+
+void outside_largest(const struct explain *e, struct outside_verdict *ret)
+{
+    uint64_t most = 0;
+    *ret = (struct outside_verdict){0};
+    for (uint32_t i = 0; i < e->n_parts; i++) {
+        const struct explain_part *part = &e->parts[i];
+        if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_FILE ||
+            part->kind == EXPLAIN_MEMOIR || part->bytes <= most)
+            continue;
+        most = part->bytes;
+        name_part(part, ret->name);
+    }
+    ret->advice = advice_for(ret->name);
+}
+
+void outside_name(const struct explain *e, struct suspect *s)
+{
+    struct outside_verdict largest;
+    char *why = NULL;
+    outside_largest(e, &largest);
+    if (!largest.name[0])
+        return;
+    free(s->site);
+    s->site = strdup(largest.name);
+    if (asprintf(&why, "%s Most of what is there is %s%s%s.", s->why ? s->why : "", largest.name,
+                 largest.advice ? "; " : "", largest.advice ? largest.advice : "") < 0)
+        return;
+    free(s->why);
+    s->why = why;
 }
 
 void outside_judge(const struct outside *g, struct outside_verdict *ret)

@@ -13,6 +13,7 @@
 #include "ledger/detect.h"
 
 struct buffer;
+struct suspect;
 
 enum {
     OUTSIDE_POINTS = 240, /* beyond it every second one is dropped */
@@ -38,6 +39,13 @@ struct outside_verdict {
     char name[EXPLAIN_NAME_MAX];  /* the part outside malloc that grew most; "": none did */
     const char *advice;           /* what to do to see more; NULL: nothing is known */
 };
+
+/* What of this process is resident outside malloc, in one word: the largest part that is neither malloc's nor a
+ * file's, with advice; "": there is none. */
+void outside_largest(const struct explain *explain, struct outside_verdict *ret_verdict);
+
+/* Put that into a row of growth outside malloc. Without memory it stays as it is. */
+void outside_name(const struct explain *explain, struct suspect *suspect);
 
 void outside_init(struct outside *growth, pid_t pid, uint64_t now_ns);
 void outside_release(struct outside *growth);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "ledger/index.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 
 const struct growth_options growth_daemon = {
     .tiers = {{NS_PER_S, 120}, {10 * NS_PER_S, 90}, {120 * NS_PER_S, 60}, {1200 * NS_PER_S, 72}},
@@ -271,6 +272,8 @@ static size_t least_of(const struct growth *g, const struct book *book, uint64_t
     size_t least = book->n;
     *ret_held = UINT64_MAX;
     for (size_t i = 0; i < book->n; i++) {
+        if (book->sites[i]->number == (uint32_t)GROWTH_OUTSIDE)
+            continue;
         struct detect_point p = point_of(&g->counters[book->sites[i]->number], 0);
         if (worth(&p) < *ret_held) {
             *ret_held = worth(&p);
@@ -363,6 +366,39 @@ static int counters_read(struct growth *g, const struct ledger_book *book, size_
     }
 }
 
+/* What the book counts, at all sites together. */
+static uint64_t counted(const struct growth *g, size_t n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct detect_point p = point_of(&g->counters[i], 0);
+        if (__builtin_add_overflow(sum, detect_live_bytes(&p), &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+/* The last of its series, since its number is the highest. */
+static void look_outside(struct growth *g, struct book *book, const struct ledger_book *of,
+                         size_t n, uint64_t now_ns)
+{
+    const struct ledger_process *p = of->process;
+    struct proc_memory memory;
+    if (!book_source_counts_heap(of->identity->source) || !p || !(p->valid & LEDGER_HAS_PID) ||
+        *p->host || !ledger_process_holds(p) || proc_memory_read(p->pid, &memory) < 0)
+        return;
+    uint64_t rss = memory.rss_bytes, heap = counted(g, n);
+    struct detect_point point = {.time_ns = now_ns, .alloc_bytes = rss > heap ? rss - heap : 0};
+    size_t at = book->n;
+    struct site *site = at > 0 ? book->sites[at - 1] : NULL;
+    if (!site || site->number != (uint32_t)GROWTH_OUTSIDE)
+        site = make_room(g, book, point.alloc_bytes, &at)
+                   ? site_new(g, book, book->n, (uint32_t)GROWTH_OUTSIDE)
+                   : NULL;
+    if (site)
+        site_push(g, site, &point);
+}
+
 int growth_look(struct growth *growth, const struct ledger_book *of, uint64_t now_ns)
 {
     struct book *book = book_get(growth, of, now_ns);
@@ -381,6 +417,7 @@ int growth_look(struct growth *growth, const struct ledger_book *of, uint64_t no
     /* A site that holds most may push out one that comes later: it is then found by its number again. */
     for (uint32_t number = 1; number < n; number++)
         look_at(growth, book, number, &at, now_ns);
+    look_outside(growth, book, of, n, now_ns);
     book->last_ns = now_ns;
     return 0;
 }

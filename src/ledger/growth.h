@@ -5,6 +5,10 @@
  * worth it. Points go into tiers of rings, each coarser than the one before; a coarse slot keeps the point at which
  * the site held least in it, since low-water marks are what the detector looks at.
  *
+ * Of a process whose heap is counted and that runs here, one more series is kept: how much of it is resident beyond
+ * what the book counts (GROWTH_OUTSIDE), since growth of a runtime's own heap has no call site. Only its level is known:
+ * all of it stands as allocated bytes.
+ *
  * Bounded by what strangers cannot change: a site costs at most GROWTH_POINT_BYTES a point of its tiers, and there is a
  * limit of sites for each book, for each user and for all. Where a book has more, those that hold most are kept, so
  * that a leak gets in sooner or later. One thread. */
@@ -22,7 +26,8 @@ enum {
     GROWTH_TIERS_MAX = 4,
     GROWTH_POINT_BYTES = sizeof(struct detect_point),
     GROWTH_SITES_READ_MAX = 1 << 16, /* of one book; later ones are not watched, and counted */
-    GROWTH_IDLE_LOOKS = 60,          /* that a site may hold next to nothing before it is dropped */
+    GROWTH_OUTSIDE = -1, /* as the number of a site: what is resident beyond what the book counts */
+    GROWTH_IDLE_LOOKS = 60, /* that a site may hold next to nothing before it is dropped */
 };
 
 struct growth_tier {
@@ -69,8 +74,8 @@ struct growth_counts growth_counts(const struct growth *growth);
 
 /* A series: points from all tiers, in the order of time. */
 struct growth_series {
-    uint64_t dev, ino; /* of the book's file: ledger_book_find() */
-    uint32_t site;
+    uint64_t dev, ino;                 /* of the book's file: ledger_book_find() */
+    uint32_t site;                     /* or (uint32_t)GROWTH_OUTSIDE */
     const struct detect_point *points; /* good during the call */
     size_t n;
 };

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <memoir/memoir.h>
+
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ledger/growth.h"
@@ -39,7 +41,11 @@ struct take {
     size_t n_falls;
 };
 
+/* Growth outside malloc is told when it is as unlikely by chance as a leak has to be, and worth it. */
+#define OUTSIDE_Z 3.3
 enum {
+    OUTSIDE_RISES_MIN = 5,
+    OUTSIDE_BYTES_MIN = 2 << 20,
     FALLS_MAX = 4096,    /* kept; later ones speak for no other process */
     FALLS_BOOKS_MAX = 8, /* whose sites are read for one suspect */
 };
@@ -266,6 +272,41 @@ static void fall_note(struct take *take, uint32_t site, bool fell)
         take->falls[take->n_falls++] = (struct fall){take->book, site};
 }
 
+/* The heap's, which what is outside is told beside of. */
+static const struct ledger_account *heap_of(const struct ledger_process *p)
+{
+    for (size_t i = 0; i < p->n_accounts; i++)
+        if (p->accounts[i].valid && p->accounts[i].space == MEMOIR_SPACE_HEAP)
+            return &p->accounts[i];
+    return NULL;
+}
+
+/* Growth that has no site, as far as it is worth a word: pages of libraries that come in, and what the allocator keeps, are not. */
+static int outside_take(struct take *take, const struct growth_series *series)
+{
+    const struct detect_point *last = &series->points[series->n - 1];
+    struct leak leak = {
+        .process = take->book->process,
+        .book = take->book,
+        .account = heap_of(take->book->process),
+        .site = series->site,
+        .outside = true,
+        .live_bytes = last->alloc_bytes,
+    };
+    struct detect_options options = {.needs_ns = take->options->needs_ns, .level_only = true};
+    struct detect_result *r = &leak.result;
+    detect_judge(series->points, series->n, &options, r);
+    if (r->verdict != DETECT_GROWING || r->reason != DETECT_LEVEL_ONLY || r->z < OUTSIDE_Z ||
+        r->rises < OUTSIDE_RISES_MIN || r->grown_bytes < OUTSIDE_BYTES_MIN || !leak.account)
+        return 0;
+    take->leaks.judged++;
+    take->leaks.verdicts[r->verdict]++;
+    leak.growing_ns = r->since_ns ? last->time_ns - r->since_ns : 0;
+    spark_take(series, &leak);
+    headroom_take(take, &leak);
+    return row_add(take, &leak);
+}
+
 static int each_series(const struct growth_series *series, void *context)
 {
     struct take *take = context;
@@ -277,6 +318,8 @@ static int each_series(const struct growth_series *series, void *context)
         take->leaks.incomplete = true;
         return 1;
     }
+    if (series->site == (uint32_t)GROWTH_OUTSIDE)
+        return outside_take(take, series);
     const struct detect_point *last = &series->points[series->n - 1];
     struct leak leak = {
         .process = take->book->process,

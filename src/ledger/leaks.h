@@ -25,6 +25,8 @@ struct leak {
     const struct ledger_account *account;
     const struct ledger_book *book;
     uint32_t site;
+    /* What grows is resident beyond what the book counts: no site; the account is the heap's, for want of another. */
+    bool outside;
     bool fell;       /* it has given back much at once, in the time watched */
     uint64_t key;    /* the same in every run of the same binaries */
     char *frame;     /* "PATH+0xOFFSET" of the innermost frame; NULL: not known */

@@ -1,6 +1,7 @@
 /* Loading the probes and reading their maps. See kernel.h; attach.c has the links. */
 #include "observe/kernel.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "bpf/object.h"
@@ -18,6 +20,7 @@
 #include "observe/pins.h"
 #include "observe/probe_table.h"
 #include "observe/uprobe_link.h"
+#include "trace/ask.h"
 
 /* The compiled programs, as bytes. libbpf wants them aligned. */
 static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
@@ -274,6 +277,8 @@ static int maps_find(struct kernel *k)
     k->machine = map_of(k, "machine");
     k->faults = map_of(k, "faults");
     k->users = map_of(k, "users");
+    k->subordinates.n = UINT32_MAX; /* an earlier observer's may be there */
+    kernel_subordinates_tell(k);
     k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
     if (k->ring)
         k->stack_ring = ring_buffer__new(map_of(k, "stacks"), on_stack, k, NULL);
@@ -316,8 +321,13 @@ int kernel_open(const struct kernel_options *options, struct kernel **ret_kernel
         return object_fail(why, -ENOMEM, "starting");
     k->lock = -1;
     object_log();
-    int r = pins_open(options->name, k->pins, &k->lock);
-    if (r == -EBUSY)
+    int dir = trace_ask_dir_make();
+    int r = dir < 0 ? dir : pins_open(options->name, k->pins, &k->lock);
+    if (dir == -EPERM || dir == -ENOTDIR)
+        snprintf(why, KERNEL_WHY_MAX,
+                 "'%s' must be a directory of root's that no other user can write to",
+                 TRACE_ASK_DIR);
+    else if (r == -EBUSY)
         snprintf(why, KERNEL_WHY_MAX, "another observer is running (its name is '%s')",
                  options->name);
     else if (r < 0)
@@ -575,14 +585,28 @@ static int user_count(void *context, pid_t pid, const struct wire_process *proce
 {
     struct users_count *c = context;
     size_t i = 0;
-    while (i < c->n && c->user[i].uid != process->uid)
+    while (i < c->n && c->user[i].uid != process->payer)
         i++;
     if (i == USERS_COUNTED_MAX)
         return 0;
     if (i == c->n)
-        c->user[c->n++].uid = process->uid;
+        c->user[c->n++].uid = process->payer;
     c->user[i].blocks += process->live_blocks;
     return 0;
+}
+
+/* Only if they changed: a probe may read them just now. */
+void kernel_subordinates_tell(struct kernel *k)
+{
+    static_assert(sizeof(struct accountable_range) == sizeof(k->subordinates.range[0]),
+                  "they are copied");
+    struct accountable_range ranges[WIRE_RANGES_MAX];
+    struct wire_ranges now = {.n = (uint32_t)accountable_ranges(ranges, WIRE_RANGES_MAX)};
+    uint32_t zero = 0;
+    memcpy(now.range, ranges, now.n * sizeof(ranges[0]));
+    if (memcmp(&now, &k->subordinates, sizeof(now)) != 0 &&
+        bpf_map_update_elem(map_of(k, "subordinates"), &zero, &now, BPF_ANY) == 0)
+        k->subordinates = now;
 }
 
 /* A call that is made meanwhile may be missed or counted twice: the quota is not that exact. */

@@ -140,6 +140,10 @@ bool kernel_has_session(const struct kernel *kernel);
  * numbered. */
 uint32_t kernel_site_number(const struct kernel *kernel, uint32_t site);
 
+/* Tell which uids are subordinate to which user, where that changed: processes that make their first call from now on are
+ * counted in that user's quota. */
+void kernel_subordinates_tell(struct kernel *kernel);
+
 /* Count the blocks of each user again: processes were removed from the table. */
 void kernel_users_count(struct kernel *kernel);
 

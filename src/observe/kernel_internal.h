@@ -55,6 +55,7 @@ struct kernel {
     bool has_session;
     struct ring_buffer *ring, *stack_ring;
     struct wire_settings setting; /* as the kernel has them */
+    struct wire_ranges subordinates;
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
         users; /* maps */
     struct attached attached[LIBRARIES_MAX];

@@ -43,6 +43,13 @@ struct {
     __type(value, struct wire_block);
 } blocks SEC(".maps");
 
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct wire_ranges);
+} subordinates SEC(".maps");
+
 /* Live blocks of each user, by UID. */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);

@@ -419,6 +419,7 @@ static void round_make(struct observer *o, bool purge)
     looks_make(o);
     if (purge || round.n_dead) {
         kernel_purge(o->kernel, is_stale, o);
+        kernel_subordinates_tell(o->kernel);
         kernel_users_count(o->kernel);
     }
 }

@@ -1,14 +1,47 @@
 /* process.bpf.h: which process and thread a probe runs in. Included by probe.bpf.c alone. */
 #pragma once
 
-/* A set-uid process acts with more rights than its real user has: its history is root's. */
+static bool is_dumpable(struct task_struct *task)
+{
+    const struct mm_struct___long *with_long = (const void *)BPF_CORE_READ(task, mm);
+    const struct mm_struct___bits *with_bits = (const void *)with_long;
+    unsigned long flags = MM_DUMPABLE_BY_USER;
+    if (bpf_core_field_exists(with_long->flags))
+        flags = BPF_CORE_READ(with_long, flags);
+    else if (bpf_core_field_exists(with_bits->flags))
+        bpf_core_read(&flags, sizeof(flags), &with_bits->flags);
+    return (flags & MM_DUMPABLE_MASK) == MM_DUMPABLE_BY_USER;
+}
+
+/* The user who may see the history of the current process. That is its real user only if this user could trace it: not one that is
+ * set-uid, set-gid or privileged, or has hidden itself. In a user namespace capabilities are those of its maker. */
 static uint32_t current_user(void)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    uint32_t uid = BPF_CORE_READ(task, cred, uid.val);
-    bool one =
-        BPF_CORE_READ(task, cred, euid.val) == uid && BPF_CORE_READ(task, cred, suid.val) == uid;
-    return one ? uid : 0;
+    const struct cred *cred = BPF_CORE_READ(task, cred);
+    uint32_t uid = BPF_CORE_READ(cred, uid.val), gid = BPF_CORE_READ(cred, gid.val);
+    uint64_t capabilities = 0;
+    bool plain = BPF_CORE_READ(cred, euid.val) == uid && BPF_CORE_READ(cred, suid.val) == uid &&
+                 BPF_CORE_READ(cred, egid.val) == gid && BPF_CORE_READ(cred, sgid.val) == gid;
+    if (!BPF_CORE_READ(cred, user_ns, parent))
+        bpf_core_read(&capabilities, sizeof(capabilities), &cred->cap_permitted);
+    return plain && !capabilities && is_dumpable(task) ? uid : 0;
+}
+
+/* The user whose quota the process is counted in: by its real uid, for a set-uid program is started by its user. */
+static uint32_t current_payer(void)
+{
+    struct task_struct *task = bpf_get_current_task_btf();
+    uint32_t uid = BPF_CORE_READ(task, cred, uid.val), zero = 0, payer = uid;
+    const struct wire_ranges *ranges = bpf_map_lookup_elem(&subordinates, &zero);
+    if (!ranges)
+        return uid;
+    for (uint32_t i = 0; i < WIRE_RANGES_MAX; i++) {
+        if (i >= ranges->n || uid < ranges->range[i].first)
+            break;
+        payer = uid <= ranges->range[i].last ? ranges->range[i].owner : uid;
+    }
+    return payer;
 }
 
 static struct wire_process *process_make(uint32_t pid, struct task_struct *leader)
@@ -17,6 +50,7 @@ static struct wire_process *process_make(uint32_t pid, struct task_struct *leade
     struct wire_process fresh = {
         .start_ns = BPF_CORE_READ(leader, start_boottime),
         .uid = current_user(),
+        .payer = current_payer(),
     };
     fresh.generation = wire_generation(fresh.start_ns);
     bpf_map_update_elem(&processes, &pid, &fresh, BPF_NOEXIST_);
@@ -30,7 +64,7 @@ static struct wire_process *process_make(uint32_t pid, struct task_struct *leade
 /* The blocks of a user, for its quota. Root has none. */
 static void user_add(const struct wire_process *p, int64_t blocks)
 {
-    uint32_t uid = p->uid;
+    uint32_t uid = p->payer;
     uint64_t none = 0;
     if (!uid)
         return;
@@ -45,7 +79,7 @@ static void user_add(const struct wire_process *p, int64_t blocks)
 
 static bool user_admits(const struct wire_process *p, uint32_t quota)
 {
-    uint32_t uid = p->uid;
+    uint32_t uid = p->payer;
     const uint64_t *n = uid ? bpf_map_lookup_elem(&users, &uid) : 0;
     return !n || *n < quota || *n > (uint64_t)1 << 63;
 }
@@ -63,6 +97,7 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     uint32_t generation = wire_generation(start_ns);
     user_add(p, -(int64_t)p->live_blocks);
     p->uid = current_user();
+    p->payer = current_payer();
     p->generation = p->start_ns == start_ns ? p->generation + 1 : generation;
     p->start_ns = start_ns;
     p->live_blocks = 0;

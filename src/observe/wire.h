@@ -16,7 +16,7 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 4,
+    WIRE_LAYOUT = 5,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -28,9 +28,10 @@ enum {
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
     WIRE_USER_QUOTA = 1 << 19,   /* live blocks of all processes of one user but root, likewise */
     WIRE_USERS_MAX = 4096,       /* users with traced processes */
-    WIRE_KNOWN_MAX = 1 << 16,    /* stacks that the kernel recognises */
-    WIRE_KNOWN_WORDS = 12,       /* return addresses that must match */
-    WIRE_KNOWN_VARIANTS = 4,     /* stacks with the same key that differ in these words */
+    WIRE_RANGES_MAX = 128,    /* of subordinate uids; those in further ones stand for themselves */
+    WIRE_KNOWN_MAX = 1 << 16, /* stacks that the kernel recognises */
+    WIRE_KNOWN_WORDS = 12,    /* return addresses that must match */
+    WIRE_KNOWN_VARIANTS = 4,  /* stacks with the same key that differ in these words */
     WIRE_UNCHECKED_BYTES = 1 << 16, /* larger copies are always checked at their return */
     WIRE_UNCHECKED_MAX = 32,        /* copies of one thread in a row that are not checked */
     WIRE_PROVED_RANGES = 8,         /* ranges that a thread is known to copy without error */
@@ -194,7 +195,7 @@ struct wire_process {
     uint32_t n_contexts;
     uint32_t from_start; /* its first call into the driver was seen */
     uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */
-    uint32_t spare;
+    uint32_t payer;      /* the user whose quota its blocks are counted in; 0: none, it is root's */
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context;         /* of threads that have set none */
@@ -228,6 +229,14 @@ enum { WIRE_START_SLACK_NS = 20000000 }; /* start times of /proc have ticks of 1
 struct wire_machine {
     uint64_t lost_processes; /* there was no room for another process */
     uint64_t unpaired;
+};
+
+/* Subordinate uids and the users that answer for them: see accountable_ranges(). */
+struct wire_ranges {
+    uint32_t n;
+    struct {
+        uint32_t first, last, owner;
+    } range[WIRE_RANGES_MAX];
 };
 
 struct wire_settings {

@@ -16,8 +16,10 @@ int book_frames_init(struct book_frames *f, struct profile *to, const struct led
     if (!f->module_numbers)
         return -ENOMEM;
     memset(f->module_numbers, 0xff, (sites->n_modules + 1) * sizeof(uint32_t));
-    f->address_module =
-        profile_add_module(to, &(struct profile_module){.kind = PROFILE_MODULE_ADDRESS});
+    const struct ledger_process *p = book->process;
+    f->address_module = profile_add_module(
+        to, &(struct profile_module){.kind = PROFILE_MODULE_ADDRESS,
+                                     .pid = p->valid & LEDGER_HAS_PID ? p->pid : 0});
     f->unknown_module =
         profile_add_module(to, &(struct profile_module){.kind = PROFILE_MODULE_UNKNOWN});
     return profile_error(to);

@@ -119,8 +119,12 @@ bool book_names_is_stack_of(const struct book_names *names, size_t stack, uint32
 {
     const uint64_t *frames = names->copy.frames;
     const struct book_site *s = &names->copy.sites[stack], *c = &names->copy.sites[caller];
-    return s->flags & BOOK_SITE_SAMPLED && s->frames > 0 && c->frames > 0 &&
-           s->account == c->account && frames[s->first_frame] == frames[c->first_frame];
+    if (!(s->flags & BOOK_SITE_SAMPLED) || s->frames == 0 || c->frames == 0 ||
+        s->account != c->account)
+        return false;
+    uint64_t one = frames[s->first_frame], other = frames[c->first_frame];
+    return one == other || (BOOK_FRAME_MODULE(one) == BOOK_MODULE_NONE &&
+                            BOOK_FRAME_MODULE(other) == BOOK_MODULE_NONE);
 }
 
 /* A sampled stack through a caller. */
@@ -128,6 +132,8 @@ struct way {
     uint32_t site;
     uint32_t headline; /* a frame of the profile */
     uint64_t live;
+    uint64_t key; /* the same for the same stack: one that was sampled at two rates has two sites */
+    uint32_t k;   /* live samples */
 };
 
 struct ways {
@@ -175,7 +181,7 @@ static int ways_take(struct book_names *names, uint32_t caller, struct symbolize
             continue;
         size_t depth = book_frames_stack(&names->frames, &names->copy.sites[i], frames);
         memcpy(w->frames + at, frames, depth * sizeof(*frames));
-        w->list[n] = (struct way){(uint32_t)i, 0, live_of(names, i)};
+        w->list[n] = (struct way){(uint32_t)i, 0, live_of(names, i), names->copy.sites[i].key, 0};
         w->stacks[n++] = (struct headline_stack){
             .frames = w->frames + at,
             .n_frames = (uint16_t)depth,
@@ -207,17 +213,45 @@ static int by_headline(const void *a, const void *b)
     return (x->live < y->live) - (x->live > y->live);
 }
 
+static int by_key(const void *a, const void *b)
+{
+    const struct way *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->site > y->site) - (x->site < y->site);
+}
+
+/* One way for each stack. */
+static void ways_merge(struct ways *w, const uint32_t *samples)
+{
+    size_t kept = 0;
+    if (w->n)
+        qsort(w->list, w->n, sizeof(*w->list), by_key);
+    for (size_t i = 0; i < w->n; i++) {
+        struct way way = w->list[i];
+        way.k = samples ? samples[way.site] : 0;
+        if (kept && w->list[kept - 1].key == way.key) {
+            w->list[kept - 1].live += way.live;
+            w->list[kept - 1].k += way.k;
+        } else {
+            w->list[kept++] = way;
+        }
+    }
+    w->n = kept;
+}
+
 /* The headline that most of what is live has in common or, where the caller is the headline of all, the largest stack. */
 static struct agreed ways_agree(struct ways *w, uint32_t caller_frame, const uint32_t *samples)
 {
     struct agreed best = {0}, a = {0};
     uint64_t all = 0;
     uint32_t of = 0;
+    ways_merge(w, samples);
     if (w->n)
         qsort(w->list, w->n, sizeof(*w->list), by_headline);
     for (size_t i = 0; i < w->n; i++) {
         const struct way *way = &w->list[i];
-        uint32_t n = samples ? samples[way->site] : 0;
+        uint32_t n = way->k;
         if (i == 0 || way->headline != way[-1].headline || way->headline == caller_frame)
             a = (struct agreed){.site = way->site}; /* the largest comes first */
         a.live += way->live;

@@ -45,7 +45,12 @@ void profile_name(struct profile *p, struct symbolizer *symbolizer, uint32_t fra
     if (f->looked_up || !symbolizer)
         return;
     struct symbol_query query;
-    if (query_of(p, m, &query)) {
+    struct symbol_frame made = {0};
+    if (m->kind == PROFILE_MODULE_ADDRESS && f->offset) {
+        made.function = symbolizer_made_code(symbolizer, m->pid, f->offset - 1);
+        found = &made;
+        n = made.function != NULL;
+    } else if (query_of(p, m, &query)) {
         query.offset = f->offset;
         if (symbolizer_resolve(symbolizer, &query, &found, &n) < 0)
             n = 0;
@@ -155,7 +160,7 @@ const char *profile_function(const struct profile *p, uint32_t frame, size_t lin
         snprintf(text, PROFILE_LABEL_MAX, "%s+0x%" PRIx64,
                  profile_base_name(profile_text(p, m->path)), f->offset);
     else if (m->kind == PROFILE_MODULE_ADDRESS)
-        snprintf(text, PROFILE_LABEL_MAX, "0x%" PRIx64, f->offset);
+        snprintf(text, PROFILE_LABEL_MAX, "[JIT]");
     else
         snprintf(text, PROFILE_LABEL_MAX, "[unknown]");
     return text;

@@ -29,7 +29,7 @@ int profile_name_some(struct profile *profile, struct symbolizer *symbolizer, co
                       bool (*progress)(size_t done, size_t all, void *context), void *context);
 
 /* How a frame is called where it has a name: function "cache_fill", place "cache.c:42"; else "libfoo.so+0x12ab",
- * "0x7f00...", "[unknown]". `line` counts from the innermost, 0 to n_lines - 1 (or 0). */
+ * "[JIT]" for code made at run time, "[unknown]". `line` counts from the innermost, 0 to n_lines - 1 (or 0). */
 enum { PROFILE_LABEL_MAX = 512 };
 const char *profile_function(const struct profile *profile, uint32_t frame, size_t line,
                              char text[static PROFILE_LABEL_MAX]);

@@ -315,7 +315,8 @@ static uint64_t frame_key(const struct profile *p, const struct profile_frame *f
 {
     const struct profile_module *m = &p->modules[f->module];
     switch (m->kind) {
-    case PROFILE_MODULE_ADDRESS:
+    case PROFILE_MODULE_ADDRESS: /* compilers move it, even in one run */
+        return f->n_lines ? key_by_name(p, f, m) : SEED_OFFSET + m->kind;
     case PROFILE_MODULE_UNKNOWN: /* no two runs have the same addresses */
         return diff ? SEED_OFFSET + m->kind : hash_combine(SEED_OFFSET + m->kind, f->offset);
     case PROFILE_MODULE_SCRIPT:

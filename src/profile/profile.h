@@ -41,8 +41,8 @@ struct profile_figures {
 };
 
 enum profile_module_kind {
-    PROFILE_MODULE_FILE,    /* an ELF file */
-    PROFILE_MODULE_ADDRESS, /* code of no file: offsets are addresses */
+    PROFILE_MODULE_FILE, /* an ELF file */
+    PROFILE_MODULE_ADDRESS, /* code of no file, made at run time: offsets are addresses, 0 where it was folded */
     PROFILE_MODULE_UNKNOWN, /* offsets mean nothing */
     PROFILE_MODULE_SCRIPT,  /* lines of scripts, which know their names from the start */
 };
@@ -188,5 +188,5 @@ const char *profile_base_name(const char *path);
 /* Give every frame a key that is the same in every run, so that rows of two profiles can be told to be
  * the same. A frame is its module and offset where the other profile has the same build of the module
  * too, else function, file and line: two builds of one program then still meet. `other` may be NULL:
- * then every frame is itself, even in code of no file. */
+ * then every frame is itself. Code made at run time, which moves, is its function where that is known, else all the same. */
 void profile_keys(struct profile *profile, const struct profile *other);

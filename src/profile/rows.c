@@ -131,7 +131,7 @@ static void row_join(struct row *row, const struct profile *p, const struct stac
 
 static uint64_t caller_hash(const struct profile *p, const struct stack *s)
 {
-    return hash_combine(hash_combine(p->seed, s->account), s->frames[0]);
+    return hash_combine(hash_combine(p->seed, s->account), stack_caller(p, s->frames[0]));
 }
 
 static bool passes(const struct numbers *passing, const struct profile *p, const struct stack *s)
@@ -141,6 +141,14 @@ static bool passes(const struct numbers *passing, const struct profile *p, const
            numbers_first(passing, caller_hash(p, s), &walk) != NUMBERS_NONE;
 }
 
+/* Does the stack tell another line than its caller does? Of code made at run time only stacks know which it is. */
+static bool tells_more(const struct profile *p, const struct stack *s)
+{
+    const struct profile_frame *f = &p->frames[s->frames[0]];
+    return headline_frame(p, s->frames, s->n_frames) > 0 ||
+           (f->n_lines && p->modules[f->module].kind == PROFILE_MODULE_ADDRESS);
+}
+
 /* Callers that were sampled at work for a line of the program further out: which line they worked for is known from the
  * samples only. */
 static int find_passing(const struct profile *p, const struct stacks *stacks,
@@ -148,7 +156,7 @@ static int find_passing(const struct profile *p, const struct stacks *stacks,
 {
     for (size_t i = 0; i < stacks->n; i++) {
         const struct stack *s = &stacks->list[i];
-        if (s->estimate && headline_frame(p, s->frames, s->n_frames) && !passes(passing, p, s) &&
+        if (s->estimate && s->n_frames && tells_more(p, s) && !passes(passing, p, s) &&
             numbers_add(passing, caller_hash(p, s), 0) < 0)
             return -ENOMEM;
     }

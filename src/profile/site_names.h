@@ -1,6 +1,6 @@
-/* Names for places in the code: frames in the daemon\'s list of the dead, sites of books.
+/* Names for places in the code: sites of books, frames in the daemon's list of processes that ended.
  *
- * Where there is no build-id, as in that list with its "PATH+0xOFFSET", a frame gets a name only if the
+ * Where there is no build-id, as in that list, a frame gets a name only if the
  * file is older than the process: a rebuilt program would otherwise get wrong lines. */
 #pragma once
 
@@ -23,28 +23,13 @@ struct site_name {
  * without names, which all functions here take for what it is. */
 struct site_names *site_names_new(void);
 
-/* The same by a symbolizer that somebody else owns and that outlives it. */
+/* The same over a borrowed symbolizer, which must outlive it. */
 struct symbolizer;
 struct site_names *site_names_over(struct symbolizer *symbolizer);
 void site_names_freep(struct site_names **names);
 
 /* What it asks; NULL where there is none. */
 struct symbolizer *site_names_symbolizer(const struct site_names *names);
-
-/* The name of `frame` in a process that started at `started_real_ns` (0: not known). */
-struct site_name site_names_find(struct site_names *names, const char *frame,
-                                 uint64_t started_real_ns);
-
-/* A frame of a script in the daemon's list, "FILE:LINE in FUNCTION". */
-struct site_script {
-    char file[400];
-    char frame[424];      /* "FILE:LINE" */
-    const char *function; /* in the frame */
-    uint32_t line;        /* 0 if not known */
-};
-
-/* False if it is none. */
-bool site_names_script(const char *frame, struct site_script *ret_script);
 
 /* A place in the code of a process. */
 struct site_code {
@@ -58,6 +43,8 @@ struct site_code {
 };
 struct site_name site_names_find_code(struct site_names *names, const struct site_code *code);
 
-/* "train.c:42 load", as far as it is known, with a shortened name; false and nothing where it is not. */
-struct buffer;
-bool site_names_append(struct site_names *names, const struct site_code *code, struct buffer *out);
+/* The same for the query core, as query_world.source_of has it. */
+struct query_code;
+struct query_source;
+bool site_names_source(struct site_names *names, const struct query_code *code,
+                       struct query_source *ret_source);

@@ -49,10 +49,17 @@ struct stack stack_of(const struct profile *p, const struct profile_site *site)
     };
 }
 
+uint64_t stack_caller(const struct profile *p, uint32_t frame)
+{
+    uint32_t module = p->frames[frame].module;
+    return p->modules[module].kind == PROFILE_MODULE_ADDRESS ? UINT64_C(1) << 32 | module : frame;
+}
+
 /* What a caller is found by. */
 static uint64_t caller_hash(const struct profile *p, const struct profile_site *site)
 {
-    return hash_combine(hash_combine(p->seed, site->account), profile_stack(p, site)[0]);
+    return hash_combine(hash_combine(p->seed, site->account),
+                        stack_caller(p, profile_stack(p, site)[0]));
 }
 
 /* The exact site of the caller of a sampled one. */
@@ -63,7 +70,8 @@ static uint32_t caller_of(const struct profile *p, const struct numbers *callers
     uint64_t hash = caller_hash(p, sampled);
     uint32_t n = numbers_first(callers, hash, &walk);
     while (n != NUMBERS_NONE && (p->sites[n].account != sampled->account ||
-                                 profile_stack(p, &p->sites[n])[0] != profile_stack(p, sampled)[0]))
+                                 stack_caller(p, profile_stack(p, &p->sites[n])[0]) !=
+                                     stack_caller(p, profile_stack(p, sampled)[0])))
         n = numbers_next(callers, &walk);
     return n;
 }

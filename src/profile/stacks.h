@@ -35,6 +35,10 @@ struct stacks {
 };
 
 /* What a site says by itself. Borrows the profile's frames, as below. */
+/* What callers and the stacks that were sampled through them are matched by: the innermost frame, but for code made at run time
+ * one number for all of it, since exact sites do not keep its addresses. */
+uint64_t stack_caller(const struct profile *profile, uint32_t frame);
+
 struct stack stack_of(const struct profile *profile, const struct profile_site *site);
 
 /* Borrows the profile's frames until it is changed or freed. 0 or -ENOMEM. */

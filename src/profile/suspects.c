@@ -46,11 +46,15 @@ static char *copy(const char *text)
     return text && *text ? strdup(text) : NULL;
 }
 
-static char *why_of(const struct detect_result *result)
+static char *why_of(const struct leak *leak)
 {
+    const struct detect_result *result = &leak->result;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer text = BUFFER_INIT(TEXT_MAX);
     detect_explain(result, &text);
+    if (leak->outside)
+        buffer_append_str(&text, " It is resident and not served by malloc, so no line of code "
+                                 "holds it: memoir explain tells whose it is.");
     return copy(buffer_string(&text));
 }
 
@@ -80,7 +84,7 @@ static void fill(struct suspect *s, const struct leak *leak)
         .space = copy(*a->name ? a->name : ledger_space_name(a->space)),
         .verdict = r->verdict,
         .reason = copy(detect_reason_word(r->reason)),
-        .why = why_of(r),
+        .why = why_of(leak),
         .confidence = r->confidence,
         .bytes_per_s = r->bytes_per_s,
         .blocks_per_s = r->blocks_per_s,
@@ -99,6 +103,14 @@ static void fill(struct suspect *s, const struct leak *leak)
     };
     s->growing_ns = leak->growing_ns;
     memcpy(s->spark, leak->spark, sizeof(s->spark));
+    if (!leak->outside)
+        return;
+    s->resident = s->outside = true;
+    free(s->space);
+    s->space = copy("outside malloc");
+    free(s->reason);
+    s->reason = copy("outside malloc");
+    s->ever_freed = -1;
 }
 
 int suspects_from(const struct leaks *leaks, struct suspects *ret_suspects)
@@ -267,7 +279,7 @@ void suspects_name(struct suspects *suspects, size_t n, const struct ledger *led
 {
     for (size_t i = 0; i < n && i < suspects->n; i++) {
         const struct ledger_book *book = book_of(ledger, &suspects->rows[i]);
-        if (book && !suspects->rows[i].site)
+        if (book && !suspects->rows[i].site && !suspects->rows[i].outside)
             book_read(suspects, n < suspects->n ? n : suspects->n, book, symbols);
     }
 }

@@ -71,6 +71,9 @@ struct suspect {
     struct suspect_block blocks[SUSPECT_BLOCKS];
     unsigned n_blocks;
     bool resident; /* no site, but the resident size of a process without a book */
+    /* with resident: of a process with a book, what is resident beyond what it counts; `site` is the part that most of
+     * it is (explain/outside.h), where that was looked at */
+    bool outside;
 };
 
 struct suspects {

@@ -17,6 +17,7 @@
 #include "profile/names.h"
 #include "profile/profile.h"
 #include "profile/stacks.h"
+#include "query/code.h"
 #include "query/query.h"
 #include "query/table_process.h"
 
@@ -64,11 +65,13 @@ static char *frame_name(const struct gathered *g, const struct query_world *worl
         .pid = ledger_process_reachable(g->process) ? g->process->pid : 0,
         .started_ns = g->process->valid & LEDGER_HAS_START ? g->process->start_realtime_ns : 0,
     };
-    bool named = m->kind == PROFILE_MODULE_FILE && world->site_name &&
-                 world->site_name(&code, &text, world->context);
-    if (!named) {
+    struct query_source source;
+    bool named = m->kind == PROFILE_MODULE_FILE && world->source_of &&
+                 world->source_of(&code, &source, world->context);
+    if (named) {
+        code_source_append(&source, &text);
+    } else {
         char label[PROFILE_LABEL_MAX];
-        buffer_reset(&text);
         buffer_append_str(&text, profile_function(p, number, 0, label));
     }
     for (size_t i = 0; i < text.len; i++) /* a line feed ends a frame */

@@ -136,7 +136,7 @@ enum query_needs {
     QUERY_NEEDS_BOOKS = 1u << 0,    /* world.ledger with figures as of now */
     QUERY_NEEDS_FACTS = 1u << 1,    /* and with what /proc says of its processes */
     QUERY_NEEDS_BLOCKS = 1u << 2,   /* the files of books are read: blocks, call sites */
-    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.site_name, where there is one */
+    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.source_of, where there is one */
     QUERY_NEEDS_HOST = 1u << 4,     /* world.host */
     QUERY_NEEDS_PROBES = 1u << 5,   /* and what is costly to read there: see ledger/host.h */
     QUERY_NEEDS_CGROUPS = 1u << 6,  /* world.cgroups */
@@ -145,6 +145,7 @@ enum query_needs {
     QUERY_NEEDS_LEAKS = 1u << 9,    /* world.suspects */
     QUERY_NEEDS_HISTORY = 1u << 10, /* world.history; its reading blocks */
     QUERY_NEEDS_EVENTS = 1u << 11,  /* world.events */
+    QUERY_NEEDS_RETIRED = 1u << 12, /* world.retired */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any

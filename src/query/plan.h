@@ -110,5 +110,5 @@ void query_field_get(const struct query_table *table, const struct query_world *
 
 /* tables */
 extern const struct query_table query_table_processes, query_table_accounts, query_table_devices,
-    query_table_buffers, query_table_sites, query_table_exited, query_table_host,
-    query_table_system, query_table_cgroups, query_table_device_processes;
+    query_table_buffers, query_table_sites, query_table_exited, query_table_exited_blocks,
+    query_table_host, query_table_system, query_table_cgroups, query_table_device_processes;

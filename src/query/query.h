@@ -40,6 +40,7 @@ struct suspects;
 struct ledger;
 struct query;
 struct query_result;
+struct retired_source;
 
 enum {
     QUERY_TEXT_MAX = 4096,    /* bytes of each part of a spec */
@@ -162,6 +163,12 @@ struct query_code {
     uint64_t started_ns; /* when the process was started, since 1970; 0: not known */
 };
 
+/* What debug information says of it; NULL and 0: not known. */
+struct query_source {
+    const char *function, *file;
+    uint32_t line;
+};
+
 /* The rule about details, for every surface: root (`sees_all`) sees those of all processes, a user those of
  * that user's own. Details are command lines, paths, call sites, tags and single blocks; of a process that ended also
  * its program and how it ended. */
@@ -175,9 +182,10 @@ struct query_world {
     struct ledger *ledger; /* refreshed by the caller; NULL: no rows but of exited and own tables */
     const struct query_exited *exited;
     size_t n_exited;
-    const struct suspects *suspects; /* of profile's table leaks; NULL: nobody has watched */
+    const struct suspects *suspects; /* of profile's table leaks; NULL: nothing was watched */
     const struct host *host;         /* refreshed by the caller; NULL: no rows of host and system */
     const struct cgroups *cgroups;   /* a whole look; NULL: no rows of cgroups */
+    const struct retired_source *retired; /* retired_lines.h; NULL: no rows of exited_blocks */
     /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */
     struct history_world *history;
     struct events_world *events;
@@ -192,9 +200,10 @@ struct query_world {
     /* Name of a user where the ledger keeps none (a daemon's, since NSS may block). NULL, or a result
      * of NULL: the number. */
     const char *(*user_name)(uint32_t uid, void *context);
-    /* Where code is, for people: "train.c:42 load()". Appends to `out`, or returns false for the default,
-     * "train+0x1234". NULL: the default. */
-    bool (*site_name)(const struct query_code *code, struct buffer *out, void *context);
+    /* Which line of the source a place in the code is; false: not known. Texts stay until the next call. NULL: places are
+     * called by module and offset, "train+0x1234". */
+    bool (*source_of)(const struct query_code *code, struct query_source *ret_source,
+                      void *context);
     void *context; /* of the two */
 
     uint64_t time_max_ns; /* for the reading of blocks and sites; 0: no limit */

@@ -95,3 +95,22 @@ int retired_lines_read(const char *state, int (*each)(json_t *line, void *contex
         *ret_skipped = lines.skipped;
     return r;
 }
+
+int retired_files_read(const struct retired_source *source, retired_line_fn *each, void *context,
+                       size_t *ret_skipped)
+{
+    const struct retired_files *files = (const struct retired_files *)source;
+    return retired_lines_read(files->state, each, context, ret_skipped);
+}
+
+static int nothing(json_t *line, void *context)
+{
+    return -ECANCELED; /* one line is enough to know */
+}
+
+int retired_files_exist(const char *state)
+{
+    size_t skipped;
+    int r = retired_lines_read(state, nothing, NULL, &skipped);
+    return r == -ECANCELED ? 0 : r;
+}

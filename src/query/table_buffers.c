@@ -14,12 +14,10 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "query/arena.h"
+#include "query/code.h"
 #include "query/table_process.h"
 
-enum {
-    SITE_TEXT_MAX = 4096,
-    SITES_BYTES_MAX = 32 << 20, /* of one book; about 10 ms */
-};
+enum { SITES_BYTES_MAX = 32 << 20 }; /* of one book; about 10 ms */
 
 /* One book while its rows are looked at. */
 struct query_book {
@@ -30,7 +28,7 @@ struct query_book {
     uint64_t now_ns;                     /* CLOCK_MONOTONIC */
     bool tried;                          /* to read what follows */
     struct book_sites sites;             /* empty where it could not be read */
-    const char **names;                  /* of sites, made when asked for */
+    struct code_name *names;             /* of sites, made when asked for */
     struct arena texts;
 };
 
@@ -62,28 +60,24 @@ static void book_load_sites(struct query_book *book)
 
 /* ---- names of sites ---- */
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* A line of a script, or the innermost frame, which is the caller of the reporting function. */
-static void name_frame(struct query_book *book, uint64_t frame, struct buffer *out)
+static int name_frame(struct query_book *book, uint64_t frame, struct code_name *ret_name)
 {
     const struct book_script *script = book_sites_script(&book->sites, frame);
-    if (script) {
-        buffer_printf(out, "%s:%u in %s", base_of(script->file), BOOK_FRAME_LINE(frame),
-                      script->function);
-        return;
-    }
+    if (script)
+        return code_name_script(script->file, BOOK_FRAME_LINE(frame), script->function,
+                                &book->texts, ret_name);
     const struct book_module *module = book_sites_module(&book->sites, frame);
-    uint64_t offset = BOOK_FRAME_OFFSET(frame);
     const struct query_world *world = book->scan->world;
+    uint64_t offset = BOOK_FRAME_OFFSET(frame);
+    if (!module && BOOK_FRAME_MODULE(frame) != BOOK_MODULE_NONE)
+        return -ENOENT;
     if (!module) {
-        if (BOOK_FRAME_MODULE(frame) == BOOK_MODULE_NONE)
-            buffer_printf(out, "0x%" PRIx64, offset);
-        return;
+        char text[24];
+        snprintf(text, sizeof(text), "0x%" PRIx64, offset);
+        ret_name->site = "[JIT]";
+        ret_name->frame = arena_text(&book->texts, text, strlen(text));
+        return ret_name->frame ? 0 : -ENOMEM;
     }
     const struct ledger_process *p = book->process;
     struct query_code code = {
@@ -94,37 +88,29 @@ static void name_frame(struct query_book *book, uint64_t frame, struct buffer *o
         .pid = ledger_process_reachable(p) ? p->pid : 0,
         .started_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0,
     };
-    if (!world->site_name || !world->site_name(&code, out, world->context))
-        buffer_printf(out, "%s+0x%" PRIx64, base_of(code.path), offset);
+    return code_name_make(world, &code, &book->texts, ret_name);
 }
 
 /* NULL where it is unknown. */
-static const char *site_text(struct query_book *book, uint32_t number)
+static const struct code_name *site_name(struct query_book *book, uint32_t number)
 {
     book_load_sites(book);
     if (number == BOOK_SITE_NONE || number >= book->sites.n_sites || !book->names)
         return NULL;
-    if (book->names[number])
-        return book->names[number];
+    struct code_name *name = &book->names[number];
     const struct book_site *site = &book->sites.sites[number];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(SITE_TEXT_MAX);
-    if (site->frames)
-        name_frame(book, book_sites_frame(&book->sites, site), &text);
-    if (!text.len)
+    if (!name->site &&
+        (!site->frames || name_frame(book, book_sites_frame(&book->sites, site), name) < 0))
         return NULL;
-    return book->names[number] = arena_text(&book->texts, text.data, text.len);
+    return name;
 }
 
-static void get_site(const struct query_world *world, const struct query_row *row,
+static void get_code(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
     uint32_t number = row->block ? row->block->site : row->site;
-    const char *text = site_text(row->book, number);
-    if (text)
-        query_set_text(ret, text);
-    else if (number != BOOK_SITE_NONE)
-        ret->state = QUERY_UNKNOWN;
+    if (number != BOOK_SITE_NONE)
+        code_name_get(site_name(row->book, number), field->column->arg, ret);
 }
 
 /* ---- blocks ---- */
@@ -181,8 +167,7 @@ static const struct query_column buffer_columns[] = {
     {"age", "time since it was allocated", QUERY_AGE, .flags = QUERY_DETAIL, .get = get_age},
     {"tag", "what the program was doing", QUERY_TEXT, .flags = QUERY_DETAIL | QUERY_PRIVATE,
      .get = get_tag},
-    {"site", "the place in the code that asked for it", QUERY_TEXT,
-     .flags = QUERY_DETAIL | QUERY_PRIVATE, .needs = QUERY_NEEDS_SYMBOLS, .get = get_site},
+    CODE_COLUMNS("the place in the code that asked for it", get_code),
     {"moves", "transfers that it was part of", QUERY_NUMBER, .flags = QUERY_DETAIL,
      .get = get_moves},
     {0},
@@ -335,8 +320,7 @@ static void get_key(const struct query_world *world, const struct query_row *row
 static const struct query_column site_columns[] = {
     PROCESS_COLUMNS,
     DEVICE_COLUMNS(QUERY_DETAIL),
-    {"site", "the place in the code", QUERY_TEXT, .flags = QUERY_DETAIL | QUERY_PRIVATE,
-     .needs = QUERY_NEEDS_SYMBOLS, .get = get_site},
+    CODE_COLUMNS("the place in the code", get_code),
     {"key", "its number, the same in every run of the same program", QUERY_TEXT,
      .flags = QUERY_DETAIL | QUERY_PRIVATE, .get = get_key},
     SITE_FIGURE("bytes", QUERY_BYTES, SITE_BYTES, "allocated there and not freed"),

@@ -7,10 +7,10 @@
 
 /* One more than there can be: NULL ends the list. */
 static const struct query_table *tables[QUERY_TABLES_MAX + 1] = {
-    &query_table_processes,        &query_table_host,     &query_table_system,
-    &query_table_cgroups,          &query_table_accounts, &query_table_devices,
-    &query_table_device_processes, &query_table_buffers,  &query_table_sites,
-    &query_table_exited,
+    &query_table_processes,        &query_table_host,          &query_table_system,
+    &query_table_cgroups,          &query_table_accounts,      &query_table_devices,
+    &query_table_device_processes, &query_table_buffers,       &query_table_sites,
+    &query_table_exited,           &query_table_exited_blocks,
 };
 
 const struct query_table *const *query_tables(void)

@@ -36,7 +36,8 @@ static const struct query_view views[] = {
     {"buffers", "buffers", "Single blocks that are allocated and not freed",
      "Of your own processes; root sees all.", "buffers",
      .show =
-         "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site"},
+         "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site,"
+         "function,source_file,line,frame"},
     {"sites", "sites", "Call sites of all processes, without names of functions",
      "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
     {"flame", "stacks", "Stacks of calls that lead to memory, without names of functions",
@@ -54,6 +55,13 @@ static const struct query_view views[] = {
      .show =
          "ended,start,lived,program,user,uid,pid,parent,cause,kind,exit_code,signal,core,peak_rss,cpu,heap,"
          "pinned,device,blocks,cgroup,has_book,sequence"},
+    {NULL, "exited_blocks", "Blocks that processes still held when they ended, the largest of each",
+     "Of your own processes; root sees all.", "exited_blocks",
+     .show = "pid,user,program,ended,cause,device,ordinal,device_name,device_uid,space,bytes,age,"
+             "tag,site,id,moves,function,source_file,line,frame"},
+    {NULL, "events", "What happened lately, the latest first",
+     "where=seq>N asks for what came after an event; the stream has them as they happen.", "events",
+     .show = "seq,time,kind,pid,program,user,uid,bytes,message", .sort = "-seq"},
     {0},
 };
 

@@ -174,10 +174,24 @@ static bool known(const char *text)
     return text && *text;
 }
 
+/* Of code made at run time, as V8 and the JVM name it. */
+static bool is_standard_code(const char *function)
+{
+    static const char *const beginnings[] = {
+        "Builtin:", "Stub:",  "BytecodeHandler:", "Handler:",    "RegExp:",
+        "java.",    "Ljava/", "javax.",           "jdk.",        "Ljdk/",
+        "sun.",     "Lsun/",  "StubRoutines",     "Interpreter", "py::<frozen",
+    };
+    for (size_t i = 0; i < COUNT(beginnings); i++)
+        if (starts(function, beginnings[i]))
+            return true;
+    return strstr(function, " node:") != NULL;
+}
+
 static enum own_kind module_kind(const struct own_line *line)
 {
-    if (line->code && known(line->function))
-        return OWN_CODE;
+    if (line->code)
+        return known(line->function) && !is_standard_code(line->function) ? OWN_CODE : OWN_STANDARD;
     if (!known(line->module) || is_standard_module(line->module))
         return OWN_STANDARD;
     return is_installed(line->module) ? OWN_LIBRARY : OWN_CODE;

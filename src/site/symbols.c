@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/hash.h"
+#include "site/perf_map.h"
 #include "site/symbol_engine.h"
 #include "site/symbol_worker.h"
 
@@ -15,6 +16,7 @@ enum {
     BUCKETS_MIN = 1024,
     UNSURE_SECONDS = 60, /* answers that may change: errors, and files without build-id */
     BROKEN_MAX = 256,    /* modules remembered as fatal to the worker */
+    MADE_SECONDS = 5,    /* a map of code made at run time grows while the program runs */
 };
 
 struct entry {
@@ -48,6 +50,10 @@ struct symbolizer {
     uint64_t broken[BROKEN_MAX];      /* module hashes; a ring */
     unsigned broken_next;
     struct buffer record;
+    struct perf_map *made; /* of the process below; NULL: it wrote none */
+    pid_t made_pid;        /* 0: not looked yet */
+    uint32_t made_owner;
+    time_t made_expires;
 };
 
 static time_t now_seconds(void)
@@ -118,6 +124,7 @@ void symbolizer_free(struct symbolizer *s)
     symbol_worker_end(&s->worker);
     buffer_release(&s->record);
     free(s->buckets);
+    perf_map_free(s->made);
     free(s->debug_dir);
     free(s);
 }
@@ -449,4 +456,21 @@ void symbolizer_prefetch(struct symbolizer *s, const struct symbol_query *query,
             count = 0;
         }
     }
+}
+
+const char *symbolizer_made_code(struct symbolizer *s, pid_t pid, uint64_t address)
+{
+    if (pid <= 0 || (s->host && s->owner == (uint32_t)SYMBOL_OWNER_NONE))
+        return NULL;
+    time_t now = now_seconds();
+    if (s->made_pid != pid || s->made_owner != s->owner || now >= s->made_expires) {
+        perf_map_free(s->made);
+        s->made = NULL;
+        if (perf_map_read(pid, s->host, s->owner, &s->made) < 0)
+            s->made = NULL;
+        s->made_pid = pid;
+        s->made_owner = s->owner;
+        s->made_expires = now + MADE_SECONDS;
+    }
+    return s->made ? perf_map_find(s->made, address) : NULL;
 }

@@ -107,6 +107,10 @@ int symbolizer_resolve(struct symbolizer *s, const struct symbol_query *query,
 void symbolizer_prefetch(struct symbolizer *s, const struct symbol_query *query,
                          const uint64_t *offsets, size_t n);
 
+/* The function at an address of code that a process made at run time, by the map that the process wrote (perf_map.h); NULL where
+ * there is none. The map is read anew after some seconds. Good until the next call. */
+const char *symbolizer_made_code(struct symbolizer *s, pid_t pid, uint64_t address);
+
 struct symbolizer_stats {
     uint64_t queries;
     uint64_t misses;

@@ -57,10 +57,11 @@ INLINE bool settle_quickly(struct track_thread *t)
 INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
-    if (likely((entry->key & ~TRACK_KEY_WIDE) == caller))
+    const uint64_t flags = TRACK_KEY_WIDE | TRACK_KEY_CLOSE;
+    if (likely((entry->key & ~flags) == caller))
         return entry;
     entry = track_site_beside(entry);
-    return (entry->key & ~TRACK_KEY_WIDE) == caller ? entry : NULL;
+    return (entry->key & ~flags) == caller ? entry : NULL;
 }
 
 /* Count a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of track_done() where

@@ -126,6 +126,18 @@ struct sample_weight sample_weigh(uint64_t bytes, uint64_t mean)
 
 int64_t sample_distance(struct track_thread *t)
 {
+    return sample_distance_of(t, track_settings.sample_bytes);
+}
+
+/* Never less often than all others. */
+uint64_t sample_close_bytes(void)
+{
+    return track_settings.sample_bytes < TRACK_CLOSE_BYTES ? track_settings.sample_bytes
+                                                           : TRACK_CLOSE_BYTES;
+}
+
+int64_t sample_distance_of(struct track_thread *t, uint64_t mean)
+{
     if (track_settings.stacks != TRACK_STACKS_SAMPLED)
         return NEVER;
     uint64_t random = t->random;
@@ -135,32 +147,35 @@ int64_t sample_distance(struct track_thread *t)
     t->random = random;
     /* 53 random bits, never 0. */
     double uniform = ((double)(random >> 11) + 1) / 9007199254740993.0;
-    return (int64_t)(-sample_log(uniform) * (double)track_settings.sample_bytes) + 1;
+    return (int64_t)(-sample_log(uniform) * (double)mean) + 1;
 }
 
 /* ---- blocks ---- */
 
-static struct book_site_counters gain_of(uint64_t bytes)
+static struct book_site_counters gain_of(uint64_t bytes, bool close)
 {
-    struct sample_weight weight = sample_weigh(bytes, track_settings.sample_bytes);
+    struct sample_weight weight =
+        sample_weigh(bytes, close ? sample_close_bytes() : track_settings.sample_bytes);
     return (struct book_site_counters){.alloc_bytes = weight.bytes, .alloc_blocks = weight.blocks};
 }
 
 static void count_gone(struct track_thread *t, const struct book_block *block)
 {
-    struct book_site_counters gain = gain_of(book_block_bytes(block));
+    const struct book_site *sites = (const void *)t->tracker->writer.at[BOOK_SECTION_SITES];
+    bool close = sites[book_place_site(block->place)].flags & BOOK_SITE_CLOSE;
+    struct book_site_counters gain = gain_of(book_block_bytes(block), close);
     struct book_site_counters loss = {.freed_bytes = gain.alloc_bytes,
                                       .freed_blocks = gain.alloc_blocks};
     book_count_sampled(&t->tracker->writer, &t->book, book_place_site(block->place), &loss);
 }
 
-bool sample_alloc(struct track_thread *t, void *block, size_t bytes)
+bool sample_alloc(struct track_thread *t, void *block, size_t bytes, bool close)
 {
     struct book_writer *w = &t->tracker->writer;
-    uint32_t site = recall_sampled_site(t);
+    uint32_t site = close ? BOOK_SITE_NONE : recall_sampled_site(t);
     if (site == BOOK_SITE_NONE)
-        site = sample_stack_site(t, BOOK_SITE_SAMPLED);
-    struct book_site_counters gain = gain_of(bytes);
+        site = sample_stack_site(t, BOOK_SITE_SAMPLED | (close ? BOOK_SITE_CLOSE : 0));
+    struct book_site_counters gain = gain_of(bytes, close);
     if (site == BOOK_SITE_NONE || !book_count_sampled(w, &t->book, site, &gain))
         return false;
     struct book_block old,

@@ -25,9 +25,13 @@ void sample_own_code(uintptr_t *ret_start, uintptr_t *ret_end);
 /* Bytes until this thread's next sample; very many if stacks are not sampled. */
 int64_t sample_distance(struct track_thread *t);
 
-/* A block was hit: count its stack, and enter it. False: it could not be entered, and does not count.
+/* The same for another mean, and that of sites that are suspected to leak. */
+int64_t sample_distance_of(struct track_thread *t, uint64_t mean);
+uint64_t sample_close_bytes(void);
+
+/* A block was hit: count its stack, and enter it; `close`: by the samples of a site that is suspected to leak. False: it could not be entered, and does not count.
  * Inside. */
-bool sample_alloc(struct track_thread *t, void *block, size_t bytes);
+bool sample_alloc(struct track_thread *t, void *block, size_t bytes, bool close);
 
 /* A sampled block is gone. Inside. */
 void sample_free(struct track_thread *t, const void *block);

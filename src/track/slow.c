@@ -61,7 +61,7 @@ static void lose(enum book_loss cause)
 /* The entry of a caller: one that has it (perhaps stale), or one to be used for it. */
 static struct track_site *entry_for(struct track_thread *t, uintptr_t caller)
 {
-    const uint64_t flags = TRACK_KEY_STALE | TRACK_KEY_WIDE;
+    const uint64_t flags = TRACK_KEY_STALE | TRACK_KEY_WIDE | TRACK_KEY_CLOSE;
     struct track_site *first = track_site_entry(t, caller), *second = track_site_beside(first);
     if ((first->key & ~flags) == caller || !first->key)
         return first;
@@ -75,8 +75,8 @@ static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track
     uint64_t identity = unwind_identity(&tracker->unwind, caller);
     uint64_t key = entry->key & ~TRACK_KEY_STALE;
     /* The same code is there as before somebody's dlclose(). */
-    if (entry->counters && (key & ~TRACK_KEY_WIDE) == caller && entry->identity == identity &&
-        identity != UINT64_MAX) {
+    if (entry->counters && (key & ~(TRACK_KEY_WIDE | TRACK_KEY_CLOSE)) == caller &&
+        entry->identity == identity && identity != UINT64_MAX) {
         entry->key = key;
         return t->site_numbers[entry - t->sites];
     }
@@ -102,7 +102,8 @@ static void site_remember(struct track_thread *t, uintptr_t caller, struct track
         return;
     entry->counters = &page[site % BOOK_SITES_PER_PAGE];
     fence_signal();
-    entry->key = caller | (site < BESIDE_SITES ? 0 : TRACK_KEY_WIDE);
+    entry->key = caller | (site < BESIDE_SITES ? 0 : TRACK_KEY_WIDE) |
+                 (track_is_close(t, site) ? TRACK_KEY_CLOSE : 0);
 }
 
 /* Inside: count a block at the site of its caller, or of its stack if every one is wanted. */
@@ -137,6 +138,16 @@ static bool sample_due(struct track_thread *t, size_t bytes)
     return due;
 }
 
+/* The same for a site that is sampled more often, and by this alone. */
+static bool close_due(struct track_thread *t, size_t bytes)
+{
+    t->close_left -= (int64_t)bytes;
+    bool due = t->close_left < 0;
+    if (due)
+        t->close_left = sample_distance_of(t, sample_close_bytes());
+    return due;
+}
+
 static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uintptr_t caller,
                         const struct unwind_state *from)
 {
@@ -150,8 +161,10 @@ static void *alloc_open(struct tracker *tracker, void *block, size_t bytes, uint
     if (track_enter(t)) {
         track_pass_renew(t);
         site = alloc_count(t, &block, bytes, caller, from);
-        sampled =
-            sample_due(t, bytes) && room_make(&block, bytes, site) && sample_alloc(t, block, bytes);
+        bool due_now = sample_due(t, bytes), close = track_is_close(t, site);
+        if (close)
+            due_now = close_due(t, bytes);
+        sampled = due_now && room_make(&block, bytes, site) && sample_alloc(t, block, bytes, close);
         track_leave(t);
     } else {
         /* A signal handler: its thread's counters of site 0 are there, and need no lock. */
@@ -247,11 +260,15 @@ void *track_done(void *block, size_t bytes, uintptr_t caller)
     else if (t->budget <= (int64_t)bytes)
         track_tick(t);
     struct track_site *entry = site_known(t, caller);
+    bool close = entry && entry->key & TRACK_KEY_CLOSE;
     if (!entry || track_sample_left(t) < (int64_t)bytes ||
+        (close && t->close_left < (int64_t)bytes) ||
         !trailer_put(block, bytes, t->site_numbers[entry - t->sites],
                      load_relaxed(&t->tracker->time), false))
         return track_alloc(block, bytes, caller);
     t->budget -= (int64_t)bytes;
+    if (close)
+        t->close_left -= (int64_t)bytes;
     count_alloc(t, entry->counters, bytes);
     if (large)
         track_settle(t); /* it makes a peak, though it may be gone before the next tick */

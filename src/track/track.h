@@ -36,7 +36,9 @@ enum {
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
-    TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
+    TRACK_CLOSE_BYTES =
+        65536,              /* mean distance between samples of a site that is suspected to leak */
+    TRACK_TICK_BLOCKS = 64, /* between two calls of track_tick(), about */
 #ifdef TRACK_OVER_CORE
     TRACK_TICK_BYTES = 131072, /* the same in bytes, at most */
 #else
@@ -91,6 +93,8 @@ struct track_site {
 static_assert(sizeof(struct track_site) == 32, "two to a cache line");
 #define TRACK_KEY_STALE (UINT64_C(1) << 63) /* a library was closed: other code may be there now */
 #define TRACK_KEY_WIDE  (UINT64_C(1) << 62) /* its number is too large for a short trailer */
+#define TRACK_KEY_CLOSE \
+    (UINT64_C(1) << 61) /* its stacks are sampled more often: control.close_sites */
 
 /* The same for a whole stack. */
 struct track_stack {
@@ -132,6 +136,8 @@ struct track_thread {
     int64_t granted;      /* which was so much then */
     int64_t tick_bytes;   /* the budget to be given, if no sample is due before */
     uint64_t tick_blocks; /* allocated at the last tick */
+    uint64_t close;       /* control.close_sites, as of the last tick, */
+    int64_t close_left;   /* and bytes of these sites until the next sampled block */
     int64_t folded;       /* of its live bytes, what is part of the account's peak */
     uintptr_t inside;     /* frame address of the slow call under way; 0: none */
     uint32_t n_pending;
@@ -239,6 +245,15 @@ void track_tick(struct track_thread *t);
 /* A block so large that the peak has to be looked at before it is counted as freed (book/peak.h), from who may take the
  * fast way. Keeps errno. */
 void track_peak(struct track_thread *t, size_t bytes);
+
+/* Is this a site whose stacks are sampled more often? Few are, mostly none. */
+static inline bool track_is_close(const struct track_thread *t, uint32_t site)
+{
+    for (uint64_t close = t->close; close; close >>= BOOK_CLOSE_BITS)
+        if (site && (close & ((1u << BOOK_CLOSE_BITS) - 1)) == site)
+            return true;
+    return false;
+}
 
 /* Give a budget: after a block was counted by the slow way, or the distance to a sample has changed. */
 void track_grant(struct track_thread *t);

@@ -184,6 +184,7 @@ static int tracker_fill(struct tracker *tracker)
         .large = reserve && strcmp(reserve, "large") == 0,
     };
     int r = book_writer_init(w, &options);
+    w->folds_made_code = true;
     if (r < 0)
         return r;
     begin_earlier(w);
@@ -515,9 +516,27 @@ static void budget_adapt(struct track_thread *t)
         t->tick_bytes = 2 * t->tick_bytes + 1;
 }
 
+/* Somebody suspects other sites than before: those that this thread knows are marked, so that they leave the fast way. */
+static void close_renew(struct track_thread *t, uint64_t close)
+{
+    t->close = close;
+    for (size_t i = 0; i < TRACK_SITES; i++)
+        if (t->sites[i].key) {
+            uint64_t old = t->sites[i].key;
+            bool is_close = track_is_close(t, t->site_numbers[i]);
+            /* A signal handler may give the entry to another caller meanwhile: then it is right already. */
+            (void)cas_relaxed(&t->sites[i].key, &old,
+                              (old & ~TRACK_KEY_CLOSE) | (is_close ? TRACK_KEY_CLOSE : 0));
+        }
+    t->close_left = sample_distance_of(t, sample_close_bytes());
+}
+
 void track_tick(struct track_thread *t)
 {
     int saved = errno;
+    uint64_t close = load_relaxed(&t->control->close_sites);
+    if (unlikely(close != t->close) && track_settings.stacks == TRACK_STACKS_SAMPLED)
+        close_renew(t, close);
     t->stamp = beside_stamp(track_clock(t->tracker));
     if (t->account)
         budget_adapt(t);

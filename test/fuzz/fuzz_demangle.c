@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "site/demangle.h"
+#include "site/own.h"
+#include "site/short_name.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,6 +29,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     name[size - 1] = '\0';
     look(name, 2 + data[0] % 64);
     look(name, DEMANGLE_OUTPUT_MAX);
+    char text[SHORT_NAME_MAX];
+    const char *shorter = short_name(name, text);
+    if (shorter != name && strlen(shorter) >= SHORT_NAME_MAX)
+        abort();
+    (void)own_kind(&(struct own_line){.module = name, .function = name, .file = name});
     free(name);
     return 0;
 }

@@ -277,6 +277,13 @@ class Speaker:
     def publish(self, subject, data, inbox=""):
         self.socket.sendall(f"PUB {subject} {inbox} {len(data)}\r\n".encode() + data + b"\r\n")
 
+    def ready(self):
+        """Waits until the server has taken what was sent."""
+        self.socket.sendall(b"PING\r\n")
+        while (line := self.file.readline()) != b"PONG\r\n":
+            if not line:
+                raise EOFError("the server closed the connection")
+
     def next(self):
         """(subject, reply, bytes) of the next message."""
         while True:

@@ -46,11 +46,11 @@ def why_not():
 class Observer:
     """A running observer of all processes that use the stand-in. Names tell observers of parallel tests apart."""
 
-    def __init__(self, folder, name, *options, books=None, system_calls=True):
+    def __init__(self, folder, name, *options, books=None, system_calls=True, prefix=()):
         self.folder, self.name = pathlib.Path(folder), f"{name}-{os.getpid()}"
         self.socket = str(self.folder / f"{name}.sock")
         self.log = self.folder / f"{name}.log"
-        self.options = options
+        self.options, self.prefix = options, prefix
         self.books = books
         self.system_calls = system_calls
         self.start()
@@ -61,7 +61,7 @@ class Observer:
         books += ["--system-calls"] if self.system_calls else []
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
-                [str(OBSERVE), "--all", "--name", self.name, "--socket", self.socket, "--library", str(LIBRARY),
+                [*self.prefix, str(OBSERVE), "--all", "--name", self.name, "--socket", self.socket, "--library", str(LIBRARY),
                  "--ready", str(write_end), *books, *self.options], pass_fds=[write_end], stderr=log)
         os.close(write_end)
         with os.fdopen(read_end) as ready:
@@ -129,9 +129,9 @@ class ObserveTest(CudaTest):
             self.skipTest(self.reason)
         super().setUp()
 
-    def observer(self, *options, books=None, system_calls=True):
+    def observer(self, *options, books=None, system_calls=True, prefix=()):
         observer = Observer(self.folder, self.id().rsplit(".", 1)[-1].replace("_", "-")[:30], *options, books=books,
-                            system_calls=system_calls)
+                            system_calls=system_calls, prefix=prefix)
         self.addCleanup(observer.stop)
         return observer
 

@@ -724,7 +724,7 @@ class Exited(CommandTest):
     def test_lines_that_make_no_sense_are_counted(self):
         self.write("nonsense", "[]", "{}", json.dumps(self.LINES[0]), '{"pid": -1, "blocks": [7]}')
         done = self.exited()
-        self.assertIn("2 lines of the daemon's list made no sense", done.stderr)
+        self.assertIn("2 invalid lines in the daemon's list", done.stderr)
         self.assertIn("train.py", done.stdout)
 
     def test_a_line_that_is_being_written_is_no_complaint(self):

@@ -211,24 +211,28 @@ class DemoWithDaemon(CommandTest):
         done = memoir("ps", "--exited", "--json", "--state", self.state, *arguments)
         if done.returncode != 0:
             return []
-        return json.loads(done.stdout)["processes" if "--blocks" in arguments else "rows"]
+        return json.loads(done.stdout)["rows"]
 
     def test_the_victims_row_vanishes_and_the_daemon_remembers_it(self):
         victim = wait_for(
             lambda: next((p for p in self.ps() if p["program"] == "victim"), None), "the victim"
         )["pid"]
         wait_for(lambda: all(p["pid"] != victim for p in self.ps()), "its row's end")
-        dead = wait_for(lambda: self.exited("--pid", victim, "--blocks"), "its memory")[0]
+        dead = wait_for(lambda: self.exited("--pid", victim), "its memory")[0]
         self.assertEqual(
-            (dead["program"], dead["cause"], dead["signal"], dead["blocks_held"]),
+            (dead["program"], dead["cause"], dead["signal"], dead["blocks"]),
             ("victim", "killed by SIGKILL", 9, 980),
         )
-        self.assertEqual(dead["device_bytes"], 25500000 + 22400000 + 204000)
-        largest = dead["blocks"][0]
+        self.assertEqual(dead["device"], 25500000 + 22400000 + 204000)
+        largest = self.exited("--pid", victim, "--blocks")[0]
         self.assertEqual(
-            (largest["bytes"], largest["tag"], largest["space"]), (170000, "buffers", "dram")
+            (largest["program"], largest["cause"], largest["bytes"], largest["tag"], largest["space"]),
+            ("victim", "killed by SIGKILL", 170000, "buffers", "dram"),
         )
         self.assertRegex(largest["site"], r"^victim\.c:\d+ main$")
+        self.assertEqual((largest["function"], largest["source_file"].rpartition("/")[2]), ("main", "victim.c"))
+        (program,) = self.exited("--pid", victim, "--blocks", "--by", "program", "--where", "space=dram", "--show", "count")
+        self.assertEqual(program["program"], "victim")
 
     def test_doctor_finds_the_daemon(self):
         wait_for(lambda: len(self.ps()) == 4, "four books")

@@ -172,7 +172,8 @@ class Query(CommandTest):
         done = memoir("query", "--columns", "--json", check=0)
         columns = json.loads(done.stdout)["columns"]
         self.assertEqual({c["table"] for c in columns},
-                         {"processes", "host", "system", "cgroups", "accounts", "devices", "device_processes", "buffers", "sites", "leaks", "stacks", "history", "exited"})
+                         {"processes", "host", "system", "cgroups", "accounts", "devices", "device_processes", "buffers", "sites", "leaks", "stacks", "history", "exited",
+                          "exited_blocks"})
         self.assertTrue(all(c["help"] for c in columns))
         private = {(c["table"], c["column"]) for c in columns if c["private"]}
         self.assertIn(("processes", "command"), private)

@@ -5,161 +5,11 @@ import os
 import signal
 import socket
 import threading
-import time
 import unittest
 
-from cluster_support import ACK, ASK, FOREIGN, ClusterTest, Speaker, free_port, hello, lost, message, nonce_of, reply, rows
-from daemon_fixture import crowded
-
-
-class Membership(ClusterTest):
-    def test_join_leave_and_death_are_seen_in_time(self):
-        nats, (n1, n2, n3) = self.three()
-        # A node that connects is a member in under a second.
-        n4 = self.node("n4", nats.url, ready=False)
-        n4.process.err.wait("connected to the cluster")
-        took = self.wait_until(lambda: n1.states().get("n4") == "alive", "n4 is a member")
-        self.assertLess(took, crowded(1))
-        self.wait_until(lambda: len(n4.states()) == 4, "n4 knows all")
-        # One that ends in order leaves: it is not missed.
-        n4.process.kill(signal.SIGTERM)
-        n4.process.wait()
-        self.wait_until(lambda: n1.states()["n4"] == "left", "n4 left")
-        answer = n1.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual(answer["cluster"]["expected"], 3)
-        # One that dies is unreachable within 5 s, and missed by name at once.
-        n3.process.kill(signal.SIGKILL)
-        n3.process.wait()
-        died = time.monotonic()
-        answer = n1.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual({row["node"] for row in rows(answer)}, {"n1", "n2"})
-        self.assertEqual([m["node"] for m in answer["cluster"]["missing"]], ["n3"])
-        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
-        self.wait_until(lambda: n1.states()["n3"] == "unreachable", "n3 is unreachable")
-        self.assertLess(time.monotonic() - died, crowded(5))
-        answer = n2.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual((answer["cluster"]["expected"], answer["cluster"]["answered"]), (3, 2))
-        self.assertIn("unreachable", answer["cluster"]["missing"][0]["why"])
-        # And it comes back.
-        n3.start()
-        self.wait_until(lambda: n1.states()["n3"] == "alive", "n3 is back")
-        self.assertEqual(n1.query(table="system", show="total", scope="cluster")["cluster"]["answered"], 3)
-
-    def test_hung_node_is_missed_and_comes_back(self):
-        _, (n1, n2, n3) = self.three()
-        os.kill(n3.process.pid, signal.SIGSTOP)
-        self.addCleanup(os.kill, n3.process.pid, signal.SIGCONT)
-        answer = n1.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual([m["why"] for m in answer["cluster"]["missing"]], ["no sign of life"])
-        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
-        self.wait_until(lambda: n2.states()["n3"] == "unreachable", "n3 is unreachable")
-        os.kill(n3.process.pid, signal.SIGCONT)
-        self.wait_until(lambda: n2.states()["n3"] == "alive", "n3 is back")
-        answer = n1.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual(answer["cluster"]["answered"], 3)
-
-    def test_a_watcher_reports_a_death_to_all(self):
-        """With many members heartbeats to all are rare: here every 8 s, as among a thousand."""
-        nats, (n1, n2, _) = self.three()
-        speaker = Speaker(nats.port)
-        self.addCleanup(speaker.close)
-        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("far", interval_ms=8000))
-        self.wait_until(lambda: n2.states().get("far") == "alive", "n2 knows it")
-        # n1 is its watcher, and hears it once.
-        speaker.publish(f"memoir.1.to.{n1.status()['self']}.{FOREIGN}", hello("far", 0, 8000, 2000))
-        begin = time.monotonic()
-        # Meanwhile a report about a node that lives changes nothing.
-        speaker.publish(f"memoir.1.beat.{FOREIGN}", lost(n2.status()["self"]))
-        self.wait_until(lambda: n2.states()["far"] == "unreachable", "n2 is told of its death")
-        took = time.monotonic() - begin
-        self.assertGreater(took, 4)
-        self.assertLess(took, crowded(5))
-        self.assertEqual(n1.states(), {"n1": "alive", "n2": "alive", "n3": "alive", "far": "unreachable"})
-        self.assertEqual(n1.status()["figures"]["rejected"], 0)
-
-    def test_local_use_goes_on_without_the_server(self):
-        nats, (n1, n2, _) = self.three()
-        client = n1.client("device=D", "dram=4x100000", "ready", "wait")
-        self.wait_until(lambda: rows(n1.query(show="pid,device")) ==
-                        [{"pid": client.pid, "device": 400000}], "the book is there")
-        nats.kill()
-        self.wait_until(lambda: n1.status()["state"] == "connecting", "n1 lost its server")
-        self.assertEqual(rows(n1.query(show="pid,device")), [{"pid": client.pid, "device": 400000}])
-        answer = n1.query(show="pid,device", scope="cluster")
-        self.assertEqual(rows(answer), [{"pid": client.pid, "device": 400000}])
-        self.assertEqual(answer["cluster"]["answered"], 1)
-        self.assertEqual(len(answer["cluster"]["missing"]), 2)
-        self.assertIn("no connection", answer["cluster"]["missing"][0]["why"])
-        nats.start()
-        self.wait_until(lambda: n1.query(show="pid", scope="cluster")["cluster"]["answered"] == 3, "all are back")
-        self.assertEqual(rows(n2.query(show="node,pid,device", scope="cluster")),
-                         [{"node": "n1", "pid": client.pid, "device": 400000}])
-
-    def test_hung_server_is_noticed(self):
-        nats, (n1, _, _) = self.three()
-        os.kill(nats.process.pid, signal.SIGSTOP)
-        self.addCleanup(lambda: nats.process.popen.poll() is None and os.kill(nats.process.pid, signal.SIGCONT))
-        took = self.wait_until(lambda: n1.status()["state"] == "connecting", "n1 notices")
-        self.assertLess(took, crowded(8))
-        self.assertTrue(rows(n1.query(table="system", show="total")))
-        os.kill(nats.process.pid, signal.SIGCONT)
-        self.wait_until(lambda: n1.query(table="system", show="total", scope="cluster")["cluster"]["answered"] == 3,
-                        "all are back")
-
-    def test_without_a_server_at_the_start(self):
-        nats = self.nats()
-        nats.kill()
-        node = self.node("n1", nats.url, ready=False)
-        self.assertTrue(rows(node.query(table="system", show="total")))
-        answer = node.query(table="system", by="node", show="total", scope="cluster")
-        self.assertEqual(answer["cluster"]["answered"], 1)
-        nats.start()
-        node.process.err.wait("connected to the cluster")
-
-    def test_wrong_credentials_are_told_and_tried_again(self):
-        nats = self.nats('authorization { user: "memoir", password: "right" }\n')
-        node = self.node("n1", nats.url, ready=False)
-        node.process.err.wait("cannot join the cluster: the server refuses .* authorization")
-        self.assertTrue(rows(node.query(table="system", show="total")))
-        self.assertRegex(node.status()["problem"], "(?i)authorization")
-        secret = node.folder / "secret"
-        secret.write_text("right\n")
-        secret.chmod(0o600)
-        other = self.node("n2", nats.url, "--cluster-user", "memoir", "--cluster-password-file", secret)
-        self.assertEqual(other.status()["state"], "connected")
-
-    def test_no_cluster_is_said(self):
-        node = self.node("n1", None, ready=False)
-        self.assertEqual(node.status()["state"], "none")
-        self.assertEqual(node.ask({"query": {"scope": "cluster"}})["error"]["code"], "no-cluster")
-        status, body = node.get("/api/v1/query?scope=cluster")
-        self.assertEqual((status, body["type"]), (409, "urn:memoir:problem:no-cluster"))
-        self.assertEqual(node.get("/api/v1/cluster")[1]["state"], "none")
-
-    def test_two_nodes_of_one_name_are_told_apart(self):
-        nats = self.nats()
-        n1 = self.node("web", nats.url)
-        speaker = Speaker(nats.port)
-        self.addCleanup(speaker.close)
-        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("web"))
-        self.wait_until(lambda: len(n1.states()) == 2, "the other is a member")
-        labels = set(n1.states())
-        self.assertEqual(labels, {"web~" + n1.status()["self"][:4], "web~ffff"})
-        self.assertEqual(n1.ask({"query": {"node": "web"}})["error"]["code"], "no-node")
-
-    def test_services_are_listed(self):
-        nats, (n1, _, _) = self.three()
-        speaker = Speaker(nats.port)
-        self.addCleanup(speaker.close)
-        speaker.subscribe("inbox.test")
-        speaker.publish("$SRV.PING", b"", "inbox.test")
-        answers = [speaker.next()[2] for _ in range(3)]
-        self.assertTrue(all(b'"io.nats.micro.v1.ping_response"' in a and b'"name":"memoir"' in a for a in answers))
-        n1.query(table="system", scope="cluster")
-        speaker.publish(f"$SRV.STATS.memoir.{n1.status()['self']}", b"", "inbox.test")
-        self.assertIn(b'"num_requests":', speaker.next()[2])
-        speaker.publish("$SRV.INFO.memoir", b"", "inbox.test")
-        self.assertIn(b'"endpoints":[{"name":"query"', speaker.next()[2])
+from cluster_support import (ACK, ASK, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
+                             reply, rows)
+from daemon_fixture import crowded, needs_root
 
 
 class Questions(ClusterTest):
@@ -188,6 +38,20 @@ class Questions(ClusterTest):
         status, body = n1.get("/api/v1/query?node=nowhere")
         self.assertEqual((status, body["type"]), (404, "urn:memoir:problem:no-node"))
 
+    def test_leaks_of_another_node_are_its_own(self):
+        _, (n1, n2, _) = self.three()
+        n2.client("device=D", "dram=4x1000", "ready", "wait")
+
+        def watched(query=""):
+            status, body = n1.get("/api/v1/leaks" + query)
+            self.assertEqual(status, 200, body)
+            return body["watch"]["books"]
+
+        self.wait_until(lambda: watched("?node=n2") == 1, "n2 watches its client")
+        self.assertEqual(watched(), 0)
+        self.assertEqual(watched("?node=n1"), 0)
+        self.assertEqual(n1.get("/api/v1/leaks?scope=cluster")[1]["cluster"]["expected"], 3)
+
     def test_invalid_question_is_refused_here(self):
         _, (n1, _, _) = self.three()
         error = n1.ask({"query": {"show": "rsss", "scope": "cluster"}})["error"]
@@ -206,6 +70,66 @@ class Questions(ClusterTest):
         finally:
             os.kill(n3.process.pid, signal.SIGCONT)
         self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
+
+
+class Versions(ClusterTest):
+    """Members of another version, played by the test."""
+
+    def test_a_member_without_a_column_answers_without_it(self):
+        nats, (n1, n2, _) = self.three()
+        own, other = n1.status()["self"], n2.status()["self"]
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        # What n2 sends when it is asked for fewer columns is what an older version sends.
+        speaker.subscribe(f"memoir.1.re.{own}.{other}")
+        speaker.ready()
+        n1.query(table="system", by="node", show="total", scope="cluster")
+        body = None
+        while body is None or body[3] == ACK:
+            _, _, body = speaker.next()
+        speaker.subscribe("memoir.1.ask.*")
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("old", version="0.0.9"))
+        self.wait_until(lambda: n1.states().get("old") == "alive", "it is a member")
+        self.assertEqual(n1.members()["old"]["version"], "0.0.9")
+
+        def play():
+            while True:
+                subject, _, data = speaker.next()
+                if subject == f"memoir.1.ask.{own}":
+                    speaker.publish(f"memoir.1.re.{own}.{FOREIGN}", body[:4] + nonce_of(data) + body[20:])
+                    return
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        answer = n1.query(table="system", by="node", show="total,used", scope="cluster")
+        thread.join()
+        self.assertEqual(answer["cluster"]["answered"], 4)
+        self.assertEqual(answer["cluster"]["lacking"], [{"node": "old", "version": "0.0.9", "columns": ["used"]}])
+        by_node = {row["node"]: row for row in rows(answer)}
+        self.assertIsNone(by_node["old"]["used"])
+        self.assertEqual(by_node["old"]["total"], by_node["n2"]["total"])
+        self.assertIsNotNone(by_node["n2"]["used"])
+
+    def test_what_later_versions_may_send(self):
+        nats, (n1, _, _) = self.three()
+        own = n1.status()["self"]
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.subscribe(f"memoir.1.re.{FOREIGN}.*")
+        # Further fields are ignored.
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("new", watch_ms=0) + b"more fields")
+        self.wait_until(lambda: n1.states().get("new") == "alive", "it is a member")
+        self.assertEqual(n1.status()["figures"]["rejected"], 0)
+        # A question of a kind that this version does not know is refused, with a reason.
+        speaker.publish(f"memoir.1.to.{own}.{FOREIGN}", ask(os.urandom(16), "", 0, b"?", what=9))
+        _, _, answer = speaker.next()
+        self.assertEqual(answer[3], REFUSE)
+        self.assertIn(b"another version", answer)
+        # Messages of another layout, or of a kind that is not known, are counted and change nothing.
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", b"MC\x02\x01" + b"x" * 40)
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", b"MC\x01\x63")
+        self.wait_until(lambda: n1.status()["figures"]["rejected"] == 2, "they are counted")
+        self.assertEqual(n1.states()["new"], "alive")
 
 
 class Past(ClusterTest):
@@ -394,6 +318,28 @@ class Private(ClusterTest):
             if line.startswith(b"-ERR"):
                 speaker.errors.append(line)
         self.assertEqual(sum(b"Permissions Violation" in e for e in speaker.errors), 3)
+
+    @needs_root
+    def test_trust_is_given_and_taken_back(self):
+        n1, url = self.init()
+        n2 = self.join("n2", url)
+        self.wait_until(lambda: len(n1.states()) == 2, "both are members")
+        client = n2.client("device=D", "dram=1x1000", "ready", "wait")
+        switch = f"/api/v1/processes/{client.pid}/tracking?node=n2"
+        self.wait_until(lambda: n1.get(f"/api/v1/processes/{client.pid}?node=n2")[0] == 200, "n2 knows the process")
+        self.assertEqual(n1.post(switch, {"on": True})[0], 403)
+        key = n1.memoir("cluster", "key", "--socket", n1.socket).stdout.strip()
+        self.command(n2, "trust", key + ":root=root")
+        self.assertEqual(n1.post(switch, {"on": True})[0], 409)  # allowed, but this process has no tracker
+        self.assertEqual(n2.status()["state"], "connected")
+        self.command(n2, "trust", key.replace("+" + key[33], "+" + ("0" if key[33] != "0" else "1")) + ":root=root")
+        status, body = n1.post(switch, {"on": True})
+        self.assertEqual(status, 403)
+        self.assertIn("signature", body["detail"])
+        self.command(n2, "trust", key[:32], "--remove")
+        self.assertEqual(n1.post(switch, {"on": True})[0], 403)
+        self.assertNotIn("cluster-trust", (n2.state / "cluster.conf").read_text())
+        self.assertEqual(n2.memoir("cluster", "trust", "nonsense", "--state", n2.state).returncode, 2)
 
     def test_views_of_other_nodes(self):
         n1, url = self.init()

@@ -191,7 +191,7 @@ class Rights(ClusterTest):
         self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
         self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
         os.kill(n2.process.pid, signal.SIGSTOP)
-        status, body = n1.get("/api/v1/events?node=n2")
+        status, body = n1.get("/api/v1/self?node=n2")
         os.kill(n2.process.pid, signal.SIGCONT)
         self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
 

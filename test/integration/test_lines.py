@@ -11,6 +11,7 @@ from cli_support import BUILD, ENVIRONMENT, CommandTest, memoir, wait_for
 SOURCE = pathlib.Path(__file__).parent.parent / "leaks/cpp_lines.cpp"
 MARKS = {match[1]: number for number, line in enumerate(SOURCE.read_text().splitlines(), 1)
          if (match := re.search(r"// LINE:(\w+)", line))}
+MADE_CODE = BUILD / "test/leaks/leak_made_code"
 PROGRAMS = [BUILD / "test/leaks/leak_cpp_lines", BUILD / "test/leaks/leak_cpp_lines_plain"]
 
 
@@ -20,9 +21,10 @@ def line(mark, function):
 
 @unittest.skipUnless(PROGRAMS[0].exists(), "there is no C++ compiler")
 class Lines(CommandTest):
-    def run_tracked(self, program, *options):
+    def run_tracked(self, program, *options, arguments=()):
         child = subprocess.Popen(
-            [BUILD / "src/cli/memoir", "run", "--dir", self.dir, "--quiet", "--sample", "64K", *options, "--", program],
+            [BUILD / "src/cli/memoir", "run", "--dir", self.dir, "--quiet", "--sample", "64K", *options, "--",
+             program, *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
         self.addCleanup(self.end_client, child)
         self.assertEqual(child.stdout.readline(), b"ready\n")
@@ -91,6 +93,28 @@ class Lines(CommandTest):
         sites = {row["site"] for row in document["sites"]}
         self.assertIn(line("node", "node_new"), sites, done.stderr)
         self.assertIn(line("xmalloc", "line_read"), sites)
+
+    def made_rows(self, pid):
+        rows = self.document("sites", pid)["sites"]
+        return [row for row in rows if row["live_blocks"] >= 100 and row["live_bytes"] > 100_000]
+
+    def test_code_made_at_run_time_is_one_place(self):
+        """Made anew in 200 places, it is one site, of all its blocks; a growing one stays one that grows."""
+        for options in ([], ["--stacks", "all"]):
+            child, pid = self.run_tracked(MADE_CODE, *options)
+            (row,) = self.made_rows(pid)
+            self.assertEqual((row["live_blocks"], row["live_bytes"]), (20000, 20000 * 2000))
+            self.assertTrue("[JIT]" in (row["site"], row["via"]), row)
+            child.stdin.close()
+            child.wait(timeout=30)
+
+    def test_code_made_at_run_time_has_the_name_that_perf_knows(self):
+        child, pid = self.run_tracked(MADE_CODE, arguments=["map"])
+        (row,) = self.made_rows(pid)
+        self.assertEqual((row["live_blocks"], row["site"]), (20000, "made_grow"))
+        self.assertIn("made_grow", memoir("flame", "--dir", self.dir, "--export", "folded", pid, check=0).stdout)
+        child.stdin.close()
+        child.wait(timeout=30)
 
 
 if __name__ == "__main__":

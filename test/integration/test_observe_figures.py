@@ -18,8 +18,10 @@ MIB = 1 << 20
 
 # Executes the text in each line that it reads and answers with the value of `r`.
 PROGRAM = """
-import ctypes, sys
+import ctypes, os, sys
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
+if "UIDS" in os.environ: # real, effective and saved; a program that starts with different ones would not find the library
+    os.setresuid(*map(int, os.environ["UIDS"].split()))
 c = ctypes.CDLL('libcuda.so.1')
 c.cuInit(0)
 def primary(device):
@@ -537,6 +539,23 @@ class Users(FiguresTest):
         late = self.program(user=12345)
         late("primary(0)\nfor i in range(100): alloc(4096)")
         self.assertEqual(observer.traced(late.pid)["live_blocks"], 100)
+
+
+    def test_subordinate_uids_and_set_uid_programs_are_in_the_quota_of_their_user(self):
+        if not os.path.exists("/etc/subuid"):
+            self.skipTest("no /etc/subuid here")
+        os.chmod(self.folder, 0o777)
+        table = self.folder / "subuid"
+        table.write_text("12345:200000:10\n")
+        mounted = ["unshare", "--mount", "sh", "-c", f'mount --bind {table} /etc/subuid && exec "$@"', "sh"]
+        observer = self.observer("--blocks-max", "1000", "--blocks-quota", "300", "--user-quota", "300", prefix=mounted)
+        # The last one's uids differ, as those of a set-uid program: it is shown to root alone, and its user pays.
+        for real, effective, kept in ((12345, 12345, 200), (200003, 200003, 100), (200004, 200004, 0), (12346, 12346, 200),
+                                      (12345, 12346, 0)):
+            program = self.program(UIDS=f"{real} {effective} {effective}")
+            program("primary(0)\nfor i in range(200): alloc(4096)")
+            traced = observer.traced(program.pid)
+            self.assertEqual((traced["live_blocks"], traced["lost"]["blocks"]), (kept, 200 - kept), (real, effective))
 
 
 class Libraries(FiguresTest):

@@ -72,6 +72,12 @@ class Memory(TrustTest):
     def ages(self, pid, status_wanted):
         return self.as_other(NOBODY, f"/processes/{pid}/ages?source=heap", status_wanted)
 
+    def refused(self, pid, status_wanted):
+        """Nothing is done for nobody that reads the process's memory or mappings, or stops it."""
+        self.ages(pid, status_wanted)
+        self.as_other(NOBODY, f"/processes/{pid}/explain", 403)
+        self.as_other(NOBODY, f"/processes/{pid}/scan", status_wanted, method="POST", body={})
+
     def sleeper(self, *prefix, program="/bin/sleep"):
         process = self.start(*prefix, program, "1000")
         self.wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe") == os.path.realpath(program), "it calls exec")
@@ -101,7 +107,7 @@ class Memory(TrustTest):
         pid = self.sleeper(*as_user(NOBODY), program=str(program))
         self.assertEqual(status(pid)["Uid"].split()[:2], [str(NOBODY), "0"])
         self.claim(daemon, pid)
-        self.ages(pid, 404)
+        self.refused(pid, 404)
 
     def test_memory_of_a_set_gid_process_is_not_searched(self):
         daemon = self.api("--log-level=debug")
@@ -111,14 +117,14 @@ class Memory(TrustTest):
         pid = self.sleeper(*as_user(NOBODY), program=str(program))
         self.assertEqual(status(pid)["Gid"].split()[:2], [str(NOBODY), "0"])
         self.claim(daemon, pid)
-        self.ages(pid, 403)
+        self.refused(pid, 403)
 
     def test_memory_of_a_process_with_capabilities_is_not_searched(self):
         daemon = self.api("--log-level=debug")
         pid = self.sleeper(*as_user(NOBODY), "--inh-caps=+net_raw", "--ambient-caps=+net_raw")
         self.assertNotEqual(int(status(pid)["CapPrm"], 16), 0)
         self.claim(daemon, pid)
-        self.ages(pid, 403)
+        self.refused(pid, 403)
 
     def test_memory_of_a_process_that_is_not_dumpable_is_not_searched(self):
         daemon = self.api("--log-level=debug")
@@ -126,7 +132,7 @@ class Memory(TrustTest):
         process = self.start(*as_user(NOBODY), sys.executable, "-c", script)
         process.out.wait("^hidden$")
         self.claim(daemon, process.pid)
-        self.ages(process.pid, 403)
+        self.refused(process.pid, 403)
 
 
 class Names(TrustTest):

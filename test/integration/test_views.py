@@ -30,6 +30,8 @@ VIEWS = [
     (["buffers", "--space", "dram", "--min", "2000", *STEADY], "buffers", 'space="dram" and bytes>=2000', "/buffers"),
     (["top", "--show", "pid,user,program,rss,heap,device,threads"], "host", "", "/processes"),
     (["exited"], "exited", "", "/exited"),
+    (["ps", "--exited", "--blocks", "--show", "pid,program,ended,cause,device,space,bytes,age,tag,id"], "exited_blocks", "",
+     "/exited_blocks"),
 ]
 # What users add to a view.
 ASKED = [
@@ -80,7 +82,7 @@ class Views(ApiTest):
         return done.stdout.decode()
 
     def place(self, table):
-        return ["--state", self.state] if table == "exited" else ["--dir", self.books]
+        return ["--state", self.state] if table.startswith("exited") else ["--dir", self.books]
 
     def served(self, route, asked):
         target = route + "?" + urllib.parse.urlencode(asked)
@@ -89,7 +91,7 @@ class Views(ApiTest):
         return head + "}\n" if found else text
 
     def filled(self, text, table):
-        pid_test = f"pid={self.pids[0]} or pid={self.pids[1]}" if table != "exited" else f"pid={self.dead}"
+        pid_test = f"pid={self.pids[0]} or pid={self.pids[1]}" if not table.startswith("exited") else f"pid={self.dead}"
         if table == "devices":
             pid_test = "space=dram"
         return text.replace("{pid_test}", pid_test).replace("{uid}", str(os.getuid()))

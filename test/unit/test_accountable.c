@@ -79,6 +79,32 @@ static void lines_that_are_no_ranges_are_skipped(void **state)
     accountable_free(a);
 }
 
+/* As a reader of the list does. */
+static uint32_t list_find(const struct accountable_range *ranges, size_t n, uint32_t uid)
+{
+    uint32_t owner = uid;
+    for (size_t i = 0; i < n && ranges[i].first <= uid; i++)
+        owner = uid <= ranges[i].last ? ranges[i].owner : uid;
+    return owner;
+}
+
+static void the_list_says_the_same(void **state)
+{
+    struct accountable *a =
+        read_files("ann:100:50\nbob:200:10\nann:205:20\n500:300:5\n",
+                   "ann:x:1000:1::/:\nbob:x:1001:1::/:\nc:x:100:1::/:\nd:x:120:1::/:\n"
+                   "e:x:121:1::/:\nf:x:149:1::/:\ng:x:204:1::/:\nh:x:301:1::/:\n");
+    struct accountable_range ranges[32];
+    size_t n = accountable_list(a, ranges, 32);
+    assert_in_range(n, 8, 31);
+    for (uint32_t uid = 0; uid < 2000; uid++)
+        assert_int_equal(list_find(ranges, n, uid), accountable_find(a, uid));
+    for (size_t room = 0; room < n; room++)
+        assert_int_equal(accountable_list(a, ranges, room), room);
+    accountable_free(a);
+    assert_int_equal(accountable_list(NULL, ranges, 32), 0);
+}
+
 static void root_and_this_user_are_themselves_on_this_machine(void **state)
 {
     assert_int_equal(accountable_uid(0), 0);
@@ -93,6 +119,7 @@ int main(void)
         cmocka_unit_test(ranges_of_root_and_of_unknown_owners_stand_for_themselves),
         cmocka_unit_test(an_account_inside_a_range_is_its_own),
         cmocka_unit_test(lines_that_are_no_ranges_are_skipped),
+        cmocka_unit_test(the_list_says_the_same),
         cmocka_unit_test(root_and_this_user_are_themselves_on_this_machine),
     };
     if (!mkdtemp(folder))

@@ -77,7 +77,7 @@ static const struct field control[] = {
     FIELD(book_control, flags),
     FIELD(book_control, flags_more),
     FIELD(book_control, watchers),
-    FIELD(book_control, spare_end),
+    FIELD(book_control, close_sites),
 };
 static const struct field watcher[] = {
     FIELD(book_watcher, pid),

@@ -1,7 +1,9 @@
 /* Signatures of nodes, by the vectors of RFC 8032 (7.1). */
+#include <errno.h>
 #include <string.h>
 
 #include "check.h"
+#include "cluster/nkey.h"
 #include "cluster/sign.h"
 
 static const struct {
@@ -65,12 +67,33 @@ static void keys_are_whole_lines_of_hex_digits(void **state)
         sign_key_parse("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f600", key));
 }
 
+/* The first key of the standard as NATS writes it. */
+static void the_public_key_of_a_seed(void **state)
+{
+    static const char seed[] = "SUAJ2YNRTXX72WTAXKCEV5ES5QWMIRCJYVUXWMTJDFYDXLADDSXH6YALCA",
+                      account[] = "SAAJ2YNRTXX72WTAXKCEV5ES5QWMIRCJYVUXWMTJDFYDXLADDSXH6YHY3Q";
+    char public[NKEY_PUBLIC_CHARS + 1], changed[sizeof(seed)];
+    assert_int_equal(nkey_public(seed, public), 0);
+    assert_string_equal(public, "UDLVVGABQKYQVN6VJP7NHSLEA45A5YLS6PNKMIZFV4BBU2HXA5IRUVAL");
+    assert_int_equal(nkey_public(account, public), -EINVAL);
+    assert_int_equal(nkey_public(public, public), -EINVAL);
+    assert_int_equal(nkey_public("", public), -EINVAL);
+    for (size_t i = 0; i < sizeof(seed) - 2; i++) {
+        memcpy(changed, seed, sizeof(seed));
+        changed[i] = changed[i] == 'B' ? 'C' : 'B';
+        assert_int_equal(nkey_public(changed, public), -EINVAL);
+        changed[i] = '1';
+        assert_int_equal(nkey_public(changed, public), -EINVAL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_are_those_of_the_standard),
         cmocka_unit_test(anything_else_is_refused),
         cmocka_unit_test(keys_are_whole_lines_of_hex_digits),
+        cmocka_unit_test(the_public_key_of_a_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

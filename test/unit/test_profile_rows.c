@@ -212,8 +212,8 @@ static void what_is_only_in_one_of_them_is_there(void **state)
     profile_free(now);
 }
 
-/* Two runs never have the same addresses; in one, each is a place of its own. */
-static void code_of_no_file_is_one_row_in_a_diff(void **state)
+/* Code made at run time moves while it is in use, and no two runs have the same addresses. */
+static void code_of_no_file_is_one_row(void **state)
 {
     struct profile *p = profile_new(), *other = profile_new();
     for (int i = 0; i < 2; i++) {
@@ -233,7 +233,7 @@ static void code_of_no_file_is_one_row_in_a_diff(void **state)
                                          1});
     }
     struct rows rows = take(p, NULL, ROWS_BY_CALLER, 0);
-    assert_int_equal(rows.n, 2);
+    assert_int_equal(rows.n, 1);
     rows_release(&rows);
     rows = take(p, other, ROWS_BY_CALLER, 0);
     assert_int_equal(rows.n, 1);
@@ -263,7 +263,7 @@ int main(void)
         cmocka_unit_test(the_same_build_is_compared_by_its_code),
         cmocka_unit_test(another_build_is_compared_by_names),
         cmocka_unit_test(what_is_only_in_one_of_them_is_there),
-        cmocka_unit_test(code_of_no_file_is_one_row_in_a_diff),
+        cmocka_unit_test(code_of_no_file_is_one_row),
         cmocka_unit_test(changes_stay_within_what_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,20 +136,33 @@ static void blocks_and_sites_of_others_are_not_shown(void **state)
     free(mine);
 }
 
-static bool name_site(const struct query_code *code, struct buffer *out, void *context)
+static bool find_source(const struct query_code *code, struct query_source *ret_source,
+                        void *context)
 {
-    buffer_append_str(out, "main.c:42");
+    *ret_source = (struct query_source){.function = "load", .file = "/src/main.c", .line = 42};
     return true;
 }
 
 static void sites_are_named_by_the_caller(void **state)
 {
     struct query_world world = sample(*state);
-    world.site_name = name_site;
-    char *rows =
-        ask(&world, (struct query_spec){.table = "sites", .show = "site,bytes", .limit = 1});
-    assert_non_null(strstr(rows, "{\"site\":\"main.c:42\",\"bytes\":"));
-    free(rows);
+    static const char *const tables[] = {"sites", "buffers"};
+    for (size_t i = 0; i < 2; i++) {
+        struct query_spec spec = {.table = tables[i],
+                                  .where = "frame!=none",
+                                  .show = "site,function,source_file,line,frame",
+                                  .limit = 1};
+        world.source_of = find_source;
+        char *rows = ask(&world, spec);
+        assert_non_null(strstr(rows, "{\"site\":\"main.c:42 load\",\"function\":\"load\","
+                                     "\"source_file\":\"/src/main.c\",\"line\":42,\"frame\":\"/"));
+        free(rows);
+        world.source_of = NULL; /* not known is not the same as none */
+        rows = ask(&world, spec);
+        assert_non_null(strstr(rows, "\"function\":null,\"source_file\":null,\"line\":null"));
+        assert_non_null(strstr(rows, "+0x"));
+        free(rows);
+    }
 }
 
 static void processes_that_cannot_match_are_not_opened(void **state)

@@ -6,6 +6,8 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "daemon/events.h"
+#include "daemon/events_table.h"
 #include "ledger/cgroups.h"
 #include "ledger/driver.h"
 #include "ledger/host.h"
@@ -14,6 +16,7 @@
 #include "profile/suspects.h"
 #include "profile/tables.h"
 #include "query/query.h"
+#include "query/retired_source.h"
 #include "query/view.h"
 
 enum { MACHINES = 3, SHOW_MAX = 2048, COLUMNS_AT_ONCE = 40 };
@@ -24,6 +27,9 @@ struct machine {
     struct host *host;
     struct cgroups *cgroups;
     struct query_exited exited[2];
+    char state[80];
+    struct retired_files retired;
+    struct events_world events;
     struct leak leak;
     struct suspects suspects;
     struct query_world world;
@@ -103,6 +109,37 @@ static void make_host(struct machine *m, unsigned i)
         ;
 }
 
+/* What memoird remembers of the blocks of a process that ended; and a line that is none. */
+static void make_retired(struct machine *m, unsigned i)
+{
+    tree_printf(
+        "state/retired.jsonl",
+        "{\"pid\":%u,\"uid\":1000,\"name\":\"train\",\"cause\":\"killed by SIGKILL\",\"start\":3,\"end\":%u,"
+        "\"devices\":[{\"ordinal\":0,\"name\":\"H200\",\"uid\":\"GPU-%u\"}],"
+        "\"accounts\":[{\"space\":\"heap\"},{\"space\":\"dram\",\"device\":0}],"
+        "\"blocks\":[{\"id\":\"0x1\",\"bytes\":%u,\"account\":1,\"age_s\":2.5,\"tag\":\"w\",\"site\":0,"
+        "\"moves\":2},{\"id\":\"0x2\",\"bytes\":5,\"account\":0,\"site\":1},{\"account\":9,\"site\":9}],"
+        "\"sites\":[{\"frames\":[\"/bin/train+0x1f\"]},{\"frames\":[\"/bin/python3+0x1\","
+        "\"/home/ann/a:b.py:7 in load\"]}]}\n[1]\n",
+        100 + i, 5 + i, i, 1000 * (i + 1));
+    snprintf(m->state, sizeof(m->state), "%s/state", m->root);
+    m->retired = (struct retired_files){{retired_files_read}, m->state};
+}
+
+static void make_events(struct machine *m, unsigned i)
+{
+    struct events *events;
+    assert_int_equal(events_new(&events), 0);
+    events_add(events, &(struct event){.kind = EVENT_DEVICE, .text = "a card"});
+    events_add(events, &(struct event){.kind = EVENT_KILLED,
+                                       .pid = 100 + (int)i,
+                                       .uid = 1000 + i,
+                                       .has_bytes = true,
+                                       .bytes = 5,
+                                       .program = "train"});
+    m->events.events = events;
+}
+
 static int make_machines(void **state)
 {
     for (unsigned i = 0; i < MACHINES; i++) {
@@ -110,6 +147,8 @@ static int make_machines(void **state)
         snprintf(m->name, sizeof(m->name), "node%u", i);
         make_books(m, i);
         make_host(m, i);
+        make_retired(m, i);
+        make_events(m, i);
         m->exited[0] = (struct query_exited){.program = "train",
                                              .user = "ann",
                                              .cause = "exited with 0",
@@ -129,6 +168,8 @@ static int make_machines(void **state)
                                         .suspects = &m->suspects,
                                         .host = m->host,
                                         .cgroups = m->cgroups,
+                                        .retired = &m->retired.source,
+                                        .events = &m->events,
                                         .sees_all = true,
                                         .node = m->name,
                                         .now_real_ns = 1900000000 * NS_PER_S};
@@ -142,6 +183,7 @@ static int free_machines(void **state)
         void *books = machines[i].books;
         host_free(machines[i].host);
         suspects_release(&machines[i].suspects);
+        events_free((struct events *)machines[i].events.events);
         cgroups_free(machines[i].cgroups);
         snprintf(tree_root, sizeof(tree_root), "%s", machines[i].root);
         tree_remove();
@@ -265,6 +307,40 @@ static void check_table(const struct query_table *table, bool sees_all)
         fail_msg("the three machines have no row of the table %s", table->name);
 }
 
+static void blocks_of_ended_processes_have_their_places(void **state)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    struct query_spec spec = {
+        .table = "exited_blocks",
+        .show = "pid,program,ended,device,device_uid,space,bytes,age,tag,moves,id,site,function,"
+                "source_file,line,frame"};
+    assert_int_equal(query_new(&spec, &query, &error), 0);
+    struct query_result *result = run(query, &machines[1].world, NULL);
+    char *text = answer(result);
+    assert_non_null(strstr(
+        text,
+        "{\"pid\":101,\"program\":\"train\",\"ended\":\"1970-01-01T00:00:06.000Z\","
+        "\"device\":\"0 H200\",\"device_uid\":\"GPU-1\",\"space\":\"dram\",\"bytes\":2000,"
+        "\"age\":2.5,\"tag\":\"w\",\"moves\":2,\"id\":\"0x1\",\"site\":\"train+0x1f\","
+        "\"function\":null,\"source_file\":null,\"line\":null,\"frame\":\"/bin/train+0x1f\"}"));
+    assert_non_null(strstr(text, "\"site\":\"a:b.py:7 in load\",\"function\":\"load\","
+                                 "\"source_file\":\"/home/ann/a:b.py\",\"line\":7,"
+                                 "\"frame\":\"/home/ann/a:b.py:7\""));
+    assert_true(query_result_incomplete(result)); /* one line of the list is none */
+    assert_int_equal(query_result_rows(result), 3);
+    free(text);
+    query_result_free(result);
+    struct query_world other = machines[1].world;
+    other.sees_all = false;
+    other.viewer_uid = 1001;
+    result = run(query, &other, NULL);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 0); /* another user's */
+    query_result_free(result);
+    query_free(query);
+}
+
 static void every_table_merges(void **state)
 {
     for (const struct query_table *const *t = query_tables(); *t; t++) {
@@ -317,7 +393,9 @@ static void views_are_questions_that_make_sense(void **state)
 int main(void)
 {
     assert_int_equal(profile_tables_register(), 0);
+    assert_int_equal(query_table_register(&events_table), 0);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_of_ended_processes_have_their_places),
         cmocka_unit_test(every_table_merges),
         cmocka_unit_test(every_table_merges_for_one_user),
         cmocka_unit_test(views_are_questions_that_make_sense),

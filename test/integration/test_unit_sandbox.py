@@ -1,0 +1,101 @@
+"""memoird in the sandbox of its shipped unit: the capabilities, the list of system calls and the other restrictions."""
+
+import os
+import subprocess
+import unittest
+
+import test_api_track
+import test_exits
+import test_trace_api
+import test_trust
+import unit_sandbox
+from daemon_fixture import NOBODY, as_user
+
+REASON = unit_sandbox.why_not()
+MIB = 1 << 20
+
+
+@unittest.skipIf(REASON, REASON)
+class Sandbox(test_trust.TrustTest):
+    library, place_in, names = test_trust.Names.library, test_trust.Names.place_in, test_trust.Names.names
+    family = test_trust.Names.family
+
+    def boxed(self, *flags, **options):
+        return self.api("--log-level=debug", *flags, prefix=unit_sandbox.prefix(), **options)
+
+    def test_the_filter_refuses_what_the_unit_does(self):
+        """Else the tests below would show nothing."""
+        def run(*command):
+            return subprocess.run([*unit_sandbox.prefix(), *command], capture_output=True, text=True, check=False)
+
+        self.assertEqual(run("/bin/true").returncode, 0)
+        self.assertNotEqual(run("/usr/bin/unshare", "--mount", "/bin/true").returncode, 0)  # RestrictNamespaces
+        told = run("/usr/bin/python3", "-c", "import ctypes, mmap, os, socket\n"
+                   "def refused(f):\n"
+                   "    try: f()\n"
+                   "    except OSError as e: return e.errno\n"
+                   "c = ctypes.CDLL(None, use_errno=True)\n"
+                   "print(refused(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW)),\n"
+                   "      refused(lambda: mmap.mmap(-1, 4096, prot=6)), refused(lambda: os.chmod('/tmp', 0o4777)),\n"
+                   "      c.adjtimex(ctypes.create_string_buffer(512)), ctypes.get_errno())\n")  # not in the list
+        self.assertEqual(told.stdout.split(), ["97", "1", "1", "-1", "1"], told.stderr)
+        self.assertEqual(run("/bin/sh", "-c", "umask").stdout, "0077\n")
+
+    def test_files_are_opened_and_memory_is_read_as_the_user(self):
+        daemon = self.boxed()
+        self.assertIn("fixture_", self.names(self.library(self.folder / "open", 0o755)))
+        self.assertIn("memoir-symbols", self.family(daemon.pid).values())
+        process = self.start(*as_user(NOBODY), "/bin/sleep", "1000")
+        self.wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe").endswith("/sleep"), "it calls exec")
+        self.claim(daemon, process.pid)
+        self.assertGreater(self.as_other(NOBODY, f"/processes/{process.pid}/ages?source=heap", 200)["searched_bytes"], 0)
+        self.assertGreater(self.get(f"/processes/{os.getpid()}/explain")["rss_bytes"], 0)
+        self.assertFalse([line for line in daemon.err.lines if " warn: " in line or " error: " in line])
+
+    def test_exits_are_seen(self):
+        if test_exits.why_not():
+            self.skipTest(test_exits.why_not())
+        self.boxed("--exits=yes")
+        self.assertEqual(self.get("/self")["exits"]["state"], "on")
+        ended = subprocess.Popen(["/bin/sh", "-c", "exit 7"])
+        ended.wait()
+        self.eventually(lambda: self.rows("/exited", where=f"pid={ended.pid}"), bool, "its end is told")
+
+
+class Boxed:
+    def api(self, *flags, **options):
+        return super().api(*flags, **{"prefix": unit_sandbox.prefix(), **options})
+
+
+@unittest.skipIf(REASON, REASON)
+class Memory(Boxed, test_trust.Memory):
+    """What users cannot make root's memoird read, with exactly the rights that the unit gives it."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Names(Boxed, test_trust.Names):
+    pass
+
+
+@unittest.skipIf(REASON, REASON)
+class Tracked(Boxed, test_api_track.TrackedTest):
+    """Scans stop a process by ptrace(), others read its memory."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Pids(Boxed, test_trust.Pids):
+    pass
+
+
+@unittest.skipIf(REASON, REASON)
+class Tracing(test_trace_api.TraceTest):
+    def test_cuda_programs_are_traced(self):
+        self.tracing(prefix=unit_sandbox.prefix())
+        drive = self.drive()
+        drive.ok("alloc", 5 * MIB)
+        row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        self.assertEqual(row["lost"]["events"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
