@@ -492,15 +492,24 @@ static void attach(struct http_call *call, struct daemon *daemon, const struct t
     }
 }
 
+/* The handler runs again until the observer has removed its probes and its book. */
 static void detach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
 {
     int r = attaching_end(daemon->attaching, t->pid);
-    if (r < 0) {
+    if (r == 0)
+        http_again(call);
+    else
         api_failed(call, "its observer does not answer", r);
-        return;
-    }
+}
+
+static bool detached(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+{
+    char why[ATTACHING_WHY_MAX];
+    if (attaching_state(daemon->attaching, t->pid, why) != ATTACHING_ENDED)
+        return false;
     tell(call, daemon, t, "ended");
     switched(call, t->pid, TRACKING_NONE, true);
+    return true;
 }
 
 static void suspend(struct http_call *call, struct daemon *daemon, const struct tracked_process *t,
@@ -558,7 +567,7 @@ void api_answer_tracking(struct http_call *call, void *context)
         suspend(call, daemon, &t, book, before, on);
     } else if (on && can_attach(daemon, tracked_of(p, &facts))) {
         attach(call, daemon, &t);
-    } else {
+    } else if (on || !detached(call, daemon, &t)) {
         cannot_track(call, p, &facts);
     }
 }

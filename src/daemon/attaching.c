@@ -35,8 +35,9 @@ struct attached {
     pid_t child; /* that we started; 0: another's */
     uint32_t uid;
     enum attaching_state state;
-    int ready; /* the observer says there whether it works; -1 */
-    int link;  /* the connection that holds it; -1 */
+    bool ending; /* it was told to */
+    int ready;   /* the observer says there whether it works; -1 */
+    int link;    /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
     char why[ATTACHING_WHY_MAX];
@@ -139,7 +140,10 @@ static void on_link(void *context, uint32_t events)
         return; /* "ok 0" */
     remains_remove(one);
     log_info("process %d is not attached any more", (int)one->pid);
+    pid_t pid = one->ending ? one->pid : 0;
     forget(one);
+    one->pid = pid;
+    one->state = pid ? ATTACHING_ENDED : ATTACHING_NONE;
 }
 
 static bool link_open(struct attached *one)
@@ -262,7 +266,7 @@ static struct attached *place(struct attaching *a, uint32_t uid)
         struct attached *one = &a->all[i];
         if (one->pid && accountable_uid(one->uid) == accountable_uid(uid))
             own++;
-        if (!one->pid || one->state == ATTACHING_FAILED)
+        if (!one->pid || one->state == ATTACHING_FAILED || one->state == ATTACHING_ENDED)
             free_one = one;
     }
     if (!free_one || (uid != 0 && own >= ATTACHING_USER_MAX))
@@ -276,7 +280,7 @@ int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
     struct attached *one = find(a, pid);
     if (!a || a->why_not)
         return -ENOTSUP;
-    if (one && one->state != ATTACHING_FAILED)
+    if (one && one->state != ATTACHING_FAILED && one->state != ATTACHING_ENDED)
         return 0;
     one = one ? one : place(a, uid);
     if (!one)
@@ -306,7 +310,7 @@ enum attaching_state attaching_state(struct attaching *a, pid_t pid,
         fail(one, "memoir-observe was not ready in time");
     }
     enum attaching_state state = one->state;
-    if (state == ATTACHING_FAILED) {
+    if (state == ATTACHING_FAILED || state == ATTACHING_ENDED) {
         snprintf(why, ATTACHING_WHY_MAX, "%s", one->why);
         forget(one);
     }
@@ -316,18 +320,26 @@ enum attaching_state attaching_state(struct attaching *a, pid_t pid,
 int attaching_end(struct attaching *a, pid_t pid)
 {
     struct attached *one = find(a, pid);
-    char socket[108];
+    if (one && one->ending)
+        return 0;
     if (one && one->state == ATTACHING_STARTING) {
         kill(one->child, SIGTERM);
         forget(one);
-        return 0;
-    }
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = trace_ask_open(socket);
-    if (fd < 0)
         return -ESRCH;
-    return send(fd, "stop\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT) == 5 ? 0 : -errno;
+    }
+    if (!one || one->link < 0) { /* the command has begun it, a moment ago */
+        one = one ? one : place(a, 0);
+        if (!one)
+            return -EUSERS;
+        one->pid = pid;
+        if (!link_open(one)) {
+            remains_remove(one);
+            forget(one);
+            return -ESRCH;
+        }
+    }
+    one->ending = true;
+    return send(one->link, "stop\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT) == 5 ? 0 : -errno;
 }
 
 /* ---- life ---- */

@@ -28,6 +28,7 @@ enum attaching_state {
     ATTACHING_STARTING,
     ATTACHING_ON,
     ATTACHING_FAILED, /* `why` says it; told once */
+    ATTACHING_ENDED,  /* as it was asked to; told once */
 };
 
 int attaching_new(struct daemon *daemon, struct attaching **ret_attaching);
@@ -42,5 +43,5 @@ int attaching_begin(struct attaching *attaching, pid_t pid, uint32_t uid);
 enum attaching_state attaching_state(struct attaching *attaching, pid_t pid,
                                      char why[static ATTACHING_WHY_MAX]);
 
-/* End it: the probes are gone a moment later. -ESRCH: there is none. */
+/* End it: 0 when that is under way, ask attaching_state(). -ESRCH: there is none. */
 int attaching_end(struct attaching *attaching, pid_t pid);
