@@ -48,8 +48,10 @@ template <typename T> static cudaError_t cudaMalloc(T **p, size_t bytes)
 }
 static inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
-    return (cudaError_t)(kind == cudaMemcpyHostToDevice ? cuda_call("cuMemcpyHtoD", 3020, (unsigned long long)to, from, bytes)
-                                                        : cuda_call("cuMemcpyDtoH", 3020, to, (unsigned long long)from, bytes));
+    return (
+        cudaError_t)(kind == cudaMemcpyHostToDevice
+                         ? cuda_call("cuMemcpyHtoD", 3020, (unsigned long long)to, from, bytes)
+                         : cuda_call("cuMemcpyDtoH", 3020, to, (unsigned long long)from, bytes));
 }
 static inline cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
