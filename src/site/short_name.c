@@ -156,6 +156,8 @@ const char *short_name(const char *name, char out[static SHORT_NAME_MAX])
     size_t len = strlen(name);
     if (!strpbrk(name, "<( {") && without_hash(name, len) == len)
         return name;
+    if (!strstr(name, "::") && (name[0] == '<' || strstr(name, ".<")))
+        return name; /* a script's: "<module>", "load.<locals>.<lambda>" */
     struct shortening s = {.at = name, .out = out};
     while (*s.at && step(&s))
         ;

@@ -119,6 +119,8 @@ static void names_are_shortened(void **state)
          "alloc::vec::Vec<…>::drop"},
         {"alloc::vec::Vec<T,A>::push", "alloc::vec::Vec<…>::push"},
         {"shop::main::{{closure}}", "shop::main::{{closure}}"},
+        {"<module>", "<module>"},
+        {"load.<locals>.<lambda>", "load.<locals>.<lambda>"},
         {"<", "<"},
         {"(", "("},
         {"a<b", "a<…>"},
