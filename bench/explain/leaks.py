@@ -13,6 +13,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent / "leak"
 START_S = 10  # imports, first compilations; what comes later is part of the watch
+# Buffers that a runtime takes from malloc: its own function is the name.
+RUNTIME_SITES = r"^(node::|v8::.*ArrayBuffer|Unsafe_AllocateMemory)"
 RUNTIME = "outside malloc"  # the space of rows that are no call sites
 
 
@@ -74,7 +76,7 @@ def judge(rows, language, kind):
     line = wanted(language, kind)
     grown = [row for row in rows if row["verdict"] in ("leak", "growing")]
     named = [row for row in grown if (row["site"] or "").split(" ")[0] == line] if line else \
-        [row for row in grown if row["space"] == RUNTIME or row["verdict"] == "leak"]
+        [row for row in grown if row["space"] == RUNTIME or re.search(RUNTIME_SITES, row["site"] or "")]
     told = max(named or grown, key=lambda row: row["growth"] or 0, default=None)
     return line, grown, named, told
 

@@ -57,10 +57,16 @@ static bool put_operator(struct shortening *s)
     const char *from = s->at;
     if (*from == ' ') {
         s->at += 1 + strcspn(from + 1, "(<");
-    } else if (starts(from, "()")) {
-        s->at += 2;
     } else {
-        s->at += strspn(from, "<>=!+-*/%^&|~,[]");
+        static const char *const signs[] = {
+            "<<=", ">>=", "<=>", "->*", "()", "[]", "<<", ">>", "<=", ">=", "==", "!=", "+=",
+            "-=",  "*=",  "/=",  "%=",  "^=", "&=", "|=", "&&", "||", "++", "--", "->"};
+        size_t len = strchr("<>=!+-*/%^&|~,", *from) && *from ? 1 : 0;
+        for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]) && len < 2; i++)
+            len = starts(from, signs[i]) ? strlen(signs[i]) : len;
+        s->at += len;
+        if (len == 0)
+            return put(s, s->at++, 1); /* a name that only ends so */
     }
     size_t len = (size_t)(s->at - from);
     if (starts(s->at, " <")) /* arguments of a template */
