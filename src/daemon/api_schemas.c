@@ -164,12 +164,13 @@ static const struct http_schema schemas[] = {
         "own": {"type": "boolean", "description": "you may see its call sites, blocks and command"},
         "tracking": {
             "type": "object",
-            "required": ["state", "source", "why", "can", "command"],
+            "required": ["state", "source", "why", "can", "attach", "command"],
             "properties": {
                 "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
-                "source": {"type": ["string", "null"], "description": "who counts: track, client, socket ..."},
+                "source": {"type": ["string", "null"], "description": "who counts: track, attach, client, socket ..."},
                 "why": {"type": ["string", "null"], "description": "why it is not tracked"},
                 "can": {"type": "boolean", "description": "you may switch it"},
+                "attach": {"type": "boolean", "description": "switching it on puts probes on its allocator while it runs"},
                 "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
         "limit": {
             "type": ["object", "null"],

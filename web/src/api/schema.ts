@@ -184,12 +184,14 @@ export interface Process {
   own: boolean
   tracking: {
     state: "on" | "suspended" | "off" | "none"
-    /** who counts: track, client, socket ... */
+    /** who counts: track, attach, client, socket ... */
     source: string | null
     /** why it is not tracked */
     why: string | null
     /** you may switch it */
     can: boolean
+    /** switching it on puts probes on its allocator while it runs */
+    attach: boolean
     /** what would start it tracked */
     command: string | null
   }
