@@ -40,8 +40,14 @@ __attribute__((noinline)) static void *memory(size_t size)
         free(block);                                     \
     }
 USER(0)
-USER(1) USER(2) USER(3) USER(4) USER(5) USER(6) static void (*const users[])(void) = {
-    user_0, user_1, user_2, user_3, user_4, user_5, user_6};
+USER(1)
+USER(2)
+USER(3)
+USER(4)
+USER(5)
+USER(6)
+
+static void (*const users[])(void) = {user_0, user_1, user_2, user_3, user_4, user_5, user_6};
 
 __attribute__((noinline)) static void wrapper(int i)
 {
