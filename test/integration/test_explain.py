@@ -17,6 +17,19 @@ PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "bench/explain"
 REST_PERCENT = 3
 PLAIN = {key: value for key, value in ENVIRONMENT.items() if key != "MALLOC_PERTURB_"}  # it touches every block
 
+UNTOUCHED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *kept[200];
+__attribute__((noinline)) static void untouched(void) { for (int i = 0; i < 100; i++) kept[i] = calloc(1, 2 << 20); }
+__attribute__((noinline)) static void touched(void) {
+    for (int i = 100; i < 200; i++) memset(kept[i] = malloc(500000), 1, 500000);
+}
+int main(void) { untouched(); touched(); puts("ready"); fflush(stdout); pause(); }
+"""
+
 
 class ExplainTest(CommandTest):
     def start(self, *command, environment=None):
@@ -100,6 +113,17 @@ class Tracked(ExplainTest):
 
     def test_another_allocator_has_sites(self):
         self.check(self.tracked("--track"))
+
+    def test_what_was_never_touched_is_not_resident_at_its_site(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-explain-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        subprocess.run(["gcc", "-O1", "-g", "-x", "c", "-", "-o", folder / "empty"], input=UNTOUCHED, text=True, check=True)
+        for flags in ((), ("--track",)):
+            told = self.explain(self.start(MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, folder / "empty"))
+            sites = {site["site"].split()[-1]: site["bytes"] for site in told["sites"]}
+            self.assertAlmostEqual(sites["touched"], 50_000_000, delta=3_000_000)
+            self.assertLess(sites.get("untouched", 0), 3_000_000)
+            self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
 
 
 class Command(ExplainTest):
