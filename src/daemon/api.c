@@ -204,20 +204,10 @@ static const struct http_param history_params[] = {
     {0},
 };
 
-static const struct http_param events_params[] = {
-    {.name = "after", .kind = HTTP_NUMBER, .help = "only those after the one with this id"},
-    {.name = "limit",
-     .kind = HTTP_NUMBER,
-     .min = 1,
-     .max = 1000,
-     .help = "the last so many (default: 200)"},
-    {0},
-};
-
 static const struct http_param stream_params[] = {
     {.name = "after",
      .kind = HTTP_NUMBER,
-     .help = "begin with the events after this id, as with the header Last-Event-ID"},
+     .help = "begin with the events whose seq is larger, as with the header Last-Event-ID"},
     {0},
 };
 
@@ -416,8 +406,10 @@ static const struct http_route fixed[] = {
      .path = "/api/v1/processes/{pid}/tracking",
      .name = "processTracking",
      .summary = "Switch the tracking of a process on or off",
-     .help = "Takes the role control, and a process of your own or root. Off counts no further "
-             "allocations until it is on again. 409 for a process that is not tracked.",
+     .help =
+         "Takes the role control, and a process of your own or root. Off counts no further "
+         "allocations until it is on again. A process that is not tracked is attached: probes on its allocator "
+         "account what it allocates from then on; off removes them. 409 where that cannot be.",
      .params = process_params,
      .body_schema = "TrackingWish",
      .answer_schema = "Tracking",
@@ -461,15 +453,6 @@ static const struct http_route fixed[] = {
      .may_miss = true,
      .answer = api_answer_history},
     {.method = "GET",
-     .path = "/api/v1/events",
-     .name = "events",
-     .summary = "What happened lately",
-     .params = events_params,
-     .answer_schema = "Events",
-     .role = HTTP_READ,
-     .where = HTTP_ON_LOOP,
-     .answer = api_answer_events},
-    {.method = "GET",
      .path = "/api/v1/self",
      .name = "self",
      .summary = "What memoird itself takes, does and loses",
@@ -491,8 +474,8 @@ static const struct http_route fixed[] = {
      .name = "stream",
      .summary = "Server-sent events: a tick each second, and what happens",
      .help =
-         "Begins with an event hello; then tick (schema Tick) each second and event (schema Event, with its id) "
-         "as they happen. Who comes back with Last-Event-ID gets what he missed.",
+         "Begins with an event hello; then tick (schema Tick) each second and event (schema Event, a row of the table "
+         "events, whose seq is the id) as they happen. A client that returns with Last-Event-ID gets what it missed.",
      .params = stream_params,
      .answer_type = "text/event-stream",
      .role = HTTP_READ,

@@ -154,7 +154,6 @@ void api_answer_trace_dump(struct http_call *call, void *context);
 
 /* ---- the daemon itself ---- */
 
-void api_answer_events(struct http_call *call, void *context);
 void api_answer_self(struct http_call *call, void *context);
 void api_answer_session(struct http_call *call, void *context);
 

@@ -164,12 +164,13 @@ static const struct http_schema schemas[] = {
         "own": {"type": "boolean", "description": "you may see its call sites, blocks and command"},
         "tracking": {
             "type": "object",
-            "required": ["state", "source", "why", "can", "command"],
+            "required": ["state", "source", "why", "can", "attach", "command"],
             "properties": {
                 "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
-                "source": {"type": ["string", "null"], "description": "who counts: track, client, socket ..."},
+                "source": {"type": ["string", "null"], "description": "who counts: track, attach, client, socket ..."},
                 "why": {"type": ["string", "null"], "description": "why it is not tracked"},
                 "can": {"type": "boolean", "description": "you may switch it"},
+                "attach": {"type": "boolean", "description": "switching it on puts probes on its allocator while it runs"},
                 "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
         "limit": {
             "type": ["object", "null"],
@@ -213,6 +214,7 @@ static const struct http_schema schemas[] = {
                 "bytes": {"type": "integer"},
                 "oldest_seconds": {"type": "integer"},
                 "site": {"type": ["string", "null"]},
+                "via": {"type": ["string", "null"]},
                 "frame": {"type": ["string", "null"]},
                 "function": {"type": ["string", "null"]},
                 "file": {"type": ["string", "null"]}}}}}})},
@@ -670,23 +672,18 @@ static const struct http_schema schemas[] = {
         "damaged": {"type": "integer"}}})},
 {"Event", JSON({
     "type": "object",
-    "required": ["id", "time", "kind", "pid", "program", "text", "bytes"],
+    "description": "A row of the table events.",
+    "required": ["seq", "time", "kind", "pid", "program", "user", "uid", "bytes", "message"],
     "properties": {
-        "id": {"type": "integer", "description": "only grows, also when memoird is started again"},
+        "seq": {"type": "integer", "description": "only grows, also when memoird is started again"},
         "time": {"$ref": "#/components/schemas/Time"},
         "kind": {"type": "string", "enum": ["came", "went", "killed", "oom", "leak", "device", "tracking"]},
         "pid": {"type": ["integer", "null"]},
         "program": {"type": ["string", "null"]},
-        "uid": {"type": "integer"},
-        "text": {"type": "string"},
-        "bytes": {"type": ["integer", "null"], "description": "that it held, or had at most"}}})},
-{"Events", JSON({
-    "type": "object",
-    "required": ["events", "last", "left_out"],
-    "properties": {
-        "events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}, "description": "newest last"},
-        "last": {"type": "integer"},
-        "left_out": {"type": "integer", "description": "processes that came or went while there were very many"}}})},
+        "user": {"type": ["string", "null"]},
+        "uid": {"type": ["integer", "null"]},
+        "bytes": {"type": ["integer", "null"], "description": "that it held, or had at most"},
+        "message": {"type": "string"}}})},
 {"Tick", JSON({
     "type": "object",
     "description": "What an event tick of the stream has.",

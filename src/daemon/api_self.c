@@ -334,27 +334,3 @@ void api_answer_session(struct http_call *call, void *context)
     json_field_bool(json, "tracking_possible", viewer->role == HTTP_CONTROL);
     json_object_end(json);
 }
-
-/* ---- events ---- */
-
-void api_answer_events(struct http_call *call, void *context)
-{
-    struct daemon *daemon = context;
-    struct asking_viewer viewer = api_viewer(call);
-    const struct event *events[EVENTS_KEPT];
-    uint64_t after = 0, limit = 200;
-    (void)http_number(call, "after", &after);
-    (void)http_number(call, "limit", &limit);
-    size_t n = events_read(daemon->events, &viewer, after, events,
-                           limit < EVENTS_KEPT ? (size_t)limit : EVENTS_KEPT);
-    struct json *json = http_json(call);
-    json_object_begin(json);
-    json_key(json, "events");
-    json_array_begin(json);
-    for (size_t i = 0; i < n; i++)
-        event_json(events[i], event_detailed(events[i], &viewer), json);
-    json_array_end(json);
-    json_field_u64(json, "last", events_last(daemon->events));
-    json_field_u64(json, "left_out", events_left_out(daemon->events));
-    json_object_end(json);
-}

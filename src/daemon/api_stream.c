@@ -3,20 +3,24 @@
  * A tick is written once for all, and only while somebody listens. It has nothing that is not for everybody: pages
  * ask for their own tables after it. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "daemon/api_internal.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/events.h"
+#include "daemon/events_table.h"
 #include "daemon/growing.h"
 #include "daemon/hosts.h"
 #include "daemon/leak_log.h"
@@ -321,33 +325,84 @@ static void on_tick(void *context)
 
 /* ---- events ---- */
 
-static void event_text(const struct event *event, bool detailed, struct buffer *text)
+static const char *user_name(uint32_t uid, void *context)
 {
-    struct json json;
+    return asking_user_name(((const struct api *)context)->daemon->asking, uid);
+}
+
+/* The rows of the view `events` that `viewer` may see, as objects, one a line; of one event, or with NULL of all after `seq`. */
+static int event_rows(struct api *api, const struct event *one, uint64_t seq,
+                      const struct asking_viewer *viewer, struct buffer *text)
+{
+    const struct query_view *view = query_view_route("events");
+    struct events_world events = {.events = api->daemon->events, .one = one};
+    struct query_world world = {.events = &events,
+                                .sees_all = viewer->sees_all,
+                                .viewer_uid = viewer->uid,
+                                .node = clustering_node_name(api->daemon->clustering),
+                                .user_name = user_name,
+                                .context = api};
+    char where[48];
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    struct query_error error;
+    snprintf(where, sizeof(where), "seq>%" PRIu64, seq);
     buffer_reset(text);
-    json_init(&json, text);
-    event_json(event, detailed, &json);
-    (void)json_finish(&json);
+    int r = query_new(
+        &(struct query_spec){
+            .table = view->table, .where = one ? NULL : where, .show = view->show, .sort = "+seq"},
+        &query, &error);
+    if (r >= 0)
+        r = query_result_new(query, EVENTS_KEPT, &result);
+    if (r >= 0)
+        r = query_run(query, &world, result);
+    if (r >= 0)
+        r = query_result_finish(result);
+    return r < 0 ? r : query_result_lines(result, text);
+}
+
+/* The next line of `text` at `*at`, without its end; false: there is none. */
+static bool line_next(const struct buffer *text, size_t *at, const char **ret_line, size_t *ret_len)
+{
+    const char *from = buffer_string(text) + *at, *end = strchr(from, '\n');
+    if (!end)
+        return false;
+    *ret_line = from;
+    *ret_len = (size_t)(end - from);
+    *at += *ret_len + 1;
+    return true;
+}
+
+/* Publish the event as `as` may see it. */
+static void tell(struct api *api, const struct event *event, const struct asking_viewer *as,
+                 struct http_audience audience)
+{
+    struct buffer *text = &api->stream->text;
+    size_t at = 0, len;
+    const char *line;
+    int r = event_rows(api, event, 0, as, text);
+    if (r >= 0 && line_next(text, &at, &line, &len))
+        r = http_stream_publish(api->http, &audience, "event", event->id, line, len);
+    if (r < 0)
+        log_debug("an event was not published: %s", strerror(-r));
 }
 
 static void heard(const struct event *event, void *context)
 {
     struct api *api = context;
-    struct api_stream *s = api->stream;
     struct http_audience classes[1];
+    struct asking_viewer all = {.sees_all = true}, others = {.uid = HTTP_VIEWER_NOBODY};
     if (http_stream_classes(api->http, classes, 1) == 0)
         return;
-    event_text(event, true, &s->text);
     if (event->pid == 0) {
-        publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "event", event->id, &s->text);
+        tell(api, event, &all, (struct http_audience){HTTP_TO_ALL, 0});
         return;
     }
-    publish(api, &(struct http_audience){HTTP_TO_SEES_ALL, 0}, "event", event->id, &s->text);
-    publish(api, &(struct http_audience){HTTP_TO_UID, event->uid}, "event", event->id, &s->text);
-    if (event->is_private)
-        return;
-    event_text(event, false, &s->text);
-    publish(api, &(struct http_audience){HTTP_TO_OTHERS, event->uid}, "event", event->id, &s->text);
+    tell(api, event, &all, (struct http_audience){HTTP_TO_SEES_ALL, 0});
+    tell(api, event, &all, (struct http_audience){HTTP_TO_UID, event->uid});
+    tell(api, event, &others, (struct http_audience){HTTP_TO_OTHERS, event->uid});
 }
 
 /* ---- a new stream ---- */
@@ -377,19 +432,17 @@ static void hello(struct http_call *call, struct api *api, struct buffer *to)
     buffer_release(&text);
 }
 
-/* What the client missed, in the order in which it happened. */
+/* What the client missed, in the order in which it happened. A row begins with its number. */
 static void replay(struct http_call *call, struct api *api, uint64_t after, struct buffer *to)
 {
+    static const char start[] = "{\"seq\":";
     struct asking_viewer viewer = api_viewer(call);
-    const struct event *events[EVENTS_KEPT];
-    struct buffer text = BUFFER_INIT(TICK_MAX);
-    size_t n = events_read(api->daemon->events, &viewer, after, events, EVENTS_KEPT);
-    for (size_t i = 0; i < n; i++) {
-        struct json json;
-        json_init(&json, &text);
-        event_json(events[i], event_detailed(events[i], &viewer), &json);
-        frame(to, "event", events[i]->id, &text);
-    }
+    struct buffer text = BUFFER_INIT(REPLAY_MAX);
+    size_t at = 0, len;
+    const char *line;
+    if (event_rows(api, NULL, after, &viewer, &text) >= 0)
+        while (line_next(&text, &at, &line, &len))
+            http_frame(to, "event", strtoull(line + strlen(start), NULL, 10), line, len);
     buffer_release(&text);
 }
 

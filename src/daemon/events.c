@@ -226,29 +226,3 @@ struct event event_reduced(const struct event *event)
                                           : "changed");
     return reduced;
 }
-
-void event_json(const struct event *event, bool detailed, struct json *json)
-{
-    struct event reduced;
-    char time[QUERY_TIME_TEXT_MAX];
-    if (!detailed) {
-        reduced = event_reduced(event);
-        event = &reduced;
-    }
-    json_object_begin(json);
-    json_field_u64(json, "id", event->id);
-    json_field_string(json, "time", query_time_text(time, event->real_ns));
-    json_field_string(json, "kind", event_kind_name(event->kind));
-    if (event->pid)
-        json_field_i64(json, "pid", event->pid);
-    else
-        json_field_null(json, "pid");
-    json_field_string(json, "program", event->program[0] ? event->program : NULL);
-    json_field_u64(json, "uid", event->uid);
-    json_field_string(json, "text", event->text);
-    if (event->has_bytes)
-        json_field_u64(json, "bytes", event->bytes);
-    else
-        json_field_null(json, "bytes");
-    json_object_end(json);
-}

@@ -14,7 +14,6 @@
 struct asking_viewer;
 struct events;
 struct exit_record;
-struct json;
 struct ledger_process;
 struct retired_process;
 
@@ -81,6 +80,3 @@ const char *event_kind_name(enum event_kind kind);
 
 /* The event as other users may know it: no program, nor how a process ended. */
 struct event event_reduced(const struct event *event);
-
-/* An object. Without `detailed` it names no program and does not tell how a process ended. */
-void event_json(const struct event *event, bool detailed, struct json *json);

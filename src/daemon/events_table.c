@@ -93,29 +93,36 @@ static const struct query_column columns[] = {
 };
 
 /* What the viewer may not know of an event is left out of the row, by the one rule of events. */
+static int give(struct query_scan *scan, const struct event *event,
+                const struct asking_viewer *viewer)
+{
+    struct event reduced;
+    if (!event_visible(event, viewer))
+        return 0;
+    if (!event_detailed(event, viewer)) {
+        reduced = event_reduced(event);
+        event = &reduced;
+    }
+    return scan->each(scan, &(struct query_row){.custom = event});
+}
+
 static int scan(struct query_scan *scan)
 {
     const struct query_world *world = scan->world;
+    struct asking_viewer viewer = {.sees_all = world->sees_all, .uid = world->viewer_uid};
+    if (world->events && world->events->one)
+        return give(scan, world->events->one, &viewer);
     if (!world->events || !world->events->events)
         return 0;
     MEMOIR_CLEANUP(freep)
     const struct event **list = calloc(EVENTS_KEPT, sizeof(struct event *));
     if (!list)
         return -ENOMEM;
-    struct asking_viewer viewer = {.sees_all = world->sees_all, .uid = world->viewer_uid};
     size_t n = events_read(world->events->events, &viewer, 0, list, EVENTS_KEPT);
-    for (size_t i = 0; i < n; i++) {
-        struct event reduced;
-        const struct event *event = list[i];
-        if (!event_detailed(event, &viewer)) {
-            reduced = event_reduced(event);
-            event = &reduced;
-        }
-        int r = scan->each(scan, &(struct query_row){.custom = event});
-        if (r)
-            return r;
-    }
-    return 0;
+    int r = 0;
+    for (size_t i = 0; i < n && r == 0; i++)
+        r = give(scan, list[i], &viewer);
+    return r;
 }
 
 static bool owner(const struct query_row *row, uint32_t *ret_uid)

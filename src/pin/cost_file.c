@@ -14,16 +14,19 @@
 
 #define FORMAT "memoir-pin-cost"
 
-enum { VERSION = 1, TABLES = 6, PATH = 640 };
+enum { VERSION = 2, TABLES = 12, PATH = 640 };
 
-static const char *const names[TABLES] = {"pageable-to-device", "pageable-from-device",
-                                          "pinned-to-device",   "pinned-from-device",
-                                          "register",           "unregister"};
+static const char *const names[TABLES] = {
+    "pageable-to-device", "pageable-from-device", "pinned-to-device",   "pinned-from-device",
+    "register",           "unregister",           "staged-1-to-device", "staged-1-from-device",
+    "staged-2-to-device", "staged-2-from-device", "staged-4-to-device", "staged-4-from-device"};
 
 static uint64_t *table_of(struct pin_cost *c, unsigned i)
 {
-    uint64_t *tables[TABLES] = {c->pageable_ns[0], c->pageable_ns[1], c->pinned_ns[0],
-                                c->pinned_ns[1],   c->register_ns,    c->unregister_ns};
+    uint64_t *tables[TABLES] = {c->pageable_ns[0],  c->pageable_ns[1],  c->pinned_ns[0],
+                                c->pinned_ns[1],    c->register_ns,     c->unregister_ns,
+                                c->staged_ns[0][0], c->staged_ns[0][1], c->staged_ns[1][0],
+                                c->staged_ns[1][1], c->staged_ns[2][0], c->staged_ns[2][1]};
     return tables[i];
 }
 
@@ -87,7 +90,7 @@ bool cost_file_parse(const struct cost_machine *machine, const char *text, size_
                      struct pin_cost *ret)
 {
     struct pin_words w = {text, text + n};
-    struct pin_cost cost;
+    struct pin_cost cost = {0};
     uint64_t version = 0;
     char wanted[64];
     struct pin_text t = {.at = wanted, .left = sizeof(wanted) - 1};

@@ -8,9 +8,11 @@
 #include "base/clock.h"
 #include "pin/book.h"
 #include "pin/callsite.h"
+#include "pin/crew.h"
 #include "pin/history.h"
 #include "pin/lock.h"
 #include "pin/next.h"
+#include "pin/stage.h"
 #include "pin/state.h"
 
 enum { FADE_NS = 1000000000 };
@@ -109,6 +111,8 @@ static void in_child(void)
     struct pin_manager *m = &pin_manager;
     after_fork();
     pin_state_forget();
+    crew_forget();
+    stage_forget();
     m->in_flight = 0;
     m->dead = m->counts.registers > 0 || m->calibrated;
     if (load_acquire(&making) != 2)

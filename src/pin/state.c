@@ -124,6 +124,14 @@ static void totals(struct pin_state *s)
     s->checked_bytes = c->checked_bytes;
     s->mismatches = c->mismatches;
     s->checksum = c->checksum;
+    s->staged_copies = c->staged_copies;
+    s->staged_bytes = c->staged_bytes;
+    s->staged_saved_ns = m->policy.staged_saved_ns;
+    s->stage_busy = c->stage_busy;
+    s->stage_failed = c->stage_failed;
+    s->touched_bytes = c->touched_bytes;
+    s->touched_blocks = c->touched_blocks;
+    s->touch_stopped = c->touch_stopped;
     s->calibrated = m->calibrated;
 }
 

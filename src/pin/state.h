@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define PIN_STATE_MAGIC   UINT64_C(0x314e49504d454d00) /* "\0MEMPIN1" */
-#define PIN_STATE_VERSION 1
+#define PIN_STATE_VERSION 2
 #define PIN_STATE_PREFIX  "pin-"
 
 enum {
@@ -72,6 +72,8 @@ struct pin_state {
     uint64_t promotions, evictions, denied, failures, unregister_failed, pool_hits, waits;
     uint64_t forks, taken_over, lock_lost, bad_frees, unwrapped, not_shown;
     uint64_t checked_copies, checked_bytes, mismatches, checksum;
+    uint64_t staged_copies, staged_bytes, staged_saved_ns, stage_busy, stage_failed;
+    uint64_t touched_bytes, touched_blocks, touch_stopped;
     uint32_t calibrated, n_sites, n_modules, unused;
     struct pin_state_module module[PIN_STATE_MODULES];
     struct pin_state_site site[PIN_STATE_SITES];

@@ -59,6 +59,9 @@ static const struct query_view views[] = {
      "Of your own processes; root sees all.", "exited_blocks",
      .show = "pid,user,program,ended,cause,device,ordinal,device_name,device_uid,space,bytes,age,"
              "tag,site,id,moves,function,source_file,line,frame"},
+    {NULL, "events", "What happened lately, the latest first",
+     "where=seq>N asks for what came after an event; the stream has them as they happen.", "events",
+     .show = "seq,time,kind,pid,program,user,uid,bytes,message", .sort = "-seq"},
     {0},
 };
 

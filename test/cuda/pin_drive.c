@@ -494,6 +494,66 @@ static void hints(size_t bytes)
     free(cold);
 }
 
+/* Large copies of memory that is never pinned, by every call that moves one range: in the default
+ * streams and in one of the program's own, at odd places and sizes, changed right after the call. */
+static void stages(size_t bytes)
+{
+    unsigned char *block = malloc(bytes + 4096), *back = malloc(bytes + 4096);
+    CUdeviceptr device = device_memory(bytes + 4096);
+    void *stream;
+    CUresult (*any)(CUdeviceptr, CUdeviceptr, size_t) = proc("cuMemcpy", 4000);
+    CUresult (*to_twin)(CUdeviceptr, const void *, size_t),
+        (*any_twin)(CUdeviceptr, CUdeviceptr, size_t);
+    CUresult (*from_twin)(void *, CUdeviceptr, size_t, void *);
+    int status;
+    cu.stream(&stream, 0);
+    if (get_proc("cuMemcpyHtoD", (void **)&to_twin, 12000, 2, &status) ||
+        get_proc("cuMemcpy", (void **)&any_twin, 12000, 2, &status) ||
+        get_proc("cuMemcpyDtoHAsync", (void **)&from_twin, 12000, 2, &status))
+        fail("stage: no functions for a default stream per thread", 0);
+    if (pin_hint && (pin_hint(block, MEMOIR_PIN_COLD) || pin_hint(back, MEMOIR_PIN_COLD)))
+        fail("stage: hint", 0);
+    for (unsigned i = 0; i < 24; i++) {
+        size_t n = bytes - (i % 3 ? 512 * (i * 37 % 2048) : 0);
+        unsigned char *from = block + i % 4 * 64, *to = back + i % 5 * 48;
+        CUdeviceptr at = device + i % 2 * 256;
+        paint(from, n, i);
+        CUresult r = i % 6 == 0   ? cu.to(at, from, n)
+                     : i % 6 == 1 ? to_twin(at, from, n)
+                     : i % 6 == 2 ? cu.to_async(at, from, n, stream)
+                     : i % 6 == 3 ? any(at, (uintptr_t)from, n)
+                     : i % 6 == 4 ? cu.any_async(at, (uintptr_t)from, n, stream)
+                                  : cu.to_async(at, from, n, NULL);
+        if (r)
+            fail("stage: to the device", i);
+        memset(from, 0xee, n);
+        r = i % 5 == 0   ? cu.from(to, at, n)
+            : i % 5 == 1 ? cu.from_async(to, at, n, stream)
+            : i % 5 == 2 ? from_twin(to, at, n, NULL)
+            : i % 5 == 3 ? any_twin((uintptr_t)to, at, n)
+                         : cu.any_async((uintptr_t)to, at, n, stream);
+        if (r)
+            fail("stage: from the device", i);
+        look(to, n, i, "stage");
+        memset(to, 0xdd, n);
+    }
+    /* Errors are the driver's own, and nothing is copied then. */
+    paint(block, bytes, 77);
+    if (cu.to(device, block, bytes) || cu.to(device + bytes, block, bytes) != 1 ||
+        cu.to(16, block, bytes) != 1 || cu.to_async(device, block, bytes, (void *)99) != 400)
+        fail("stage: errors", 0);
+    if (cu.from(back, device, bytes))
+        fail("stage: after errors", 0);
+    look(back, bytes, 77, "stage after errors");
+    if (cu.begin(stream, 0) || cu.to_async(device, block, bytes, stream))
+        fail("stage: capture", 0);
+    void *graph;
+    if (cu.end(stream, &graph) || !graph)
+        fail("stage: the capture was disturbed", 0);
+    free(block);
+    free(back);
+}
+
 static void report(void)
 {
     struct memoir_pin_stats s = {.struct_size = sizeof(s)};
@@ -505,7 +565,8 @@ static void report(void)
             ", \"mode\": %d, \"calibrated\": %d, \"live_bytes\": %llu, \"served_bytes\": %llu, \"served_blocks\": %llu, "
             "\"pinned_bytes\": %llu, \"pinned_bytes_peak\": %llu, \"own_bytes\": %llu, \"copies\": %llu, \"pinned_copies\": %llu, "
             "\"missed_ns\": %llu, \"saved_ns\": %llu, \"cost_ns\": %llu, \"registers\": %llu, \"unregisters\": %llu, "
-            "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu",
+            "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu, "
+            "\"staged_copies\": %llu, \"staged_bytes\": %llu, \"staged_saved_ns\": %llu, \"touched_bytes\": %llu",
             s.mode, s.calibrated, (unsigned long long)s.live_bytes,
             (unsigned long long)s.served_bytes, (unsigned long long)s.served_blocks,
             (unsigned long long)s.pinned_bytes, (unsigned long long)s.pinned_bytes_peak,
@@ -515,7 +576,9 @@ static void report(void)
             (unsigned long long)s.registers, (unsigned long long)s.unregisters,
             (unsigned long long)s.failures, (unsigned long long)s.evictions,
             (unsigned long long)s.pool_hits, (unsigned long long)s.mismatches,
-            (unsigned long long)s.idle_bytes);
+            (unsigned long long)s.idle_bytes, (unsigned long long)s.staged_copies,
+            (unsigned long long)s.staged_bytes, (unsigned long long)s.staged_saved_ns,
+            (unsigned long long)s.touched_bytes);
     printf("}\n");
     fflush(stdout);
 }
@@ -549,6 +612,8 @@ int main(int argc, char **argv)
         budgets(bytes);
     else if (strcmp(what, "hint") == 0)
         hints(bytes);
+    else if (strcmp(what, "stage") == 0)
+        stages(bytes);
     else
         return 2;
     report();

@@ -185,13 +185,13 @@ class Rights(ClusterTest):
         self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
         made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
         operator = made.stdout.strip()
-        self.assertEqual(n1.post(target + "?node=n3", {"on": True}, operator)[0], 409)
-        answer = n1.ask({"call": dict(call, token=operator)})["call"]
+        self.assertEqual(n1.post(target + "?node=n3", {"on": False}, operator)[0], 409)
+        answer = n1.ask({"call": dict(call, token=operator, body='{"on":false}')})["call"]
         self.assertEqual(answer["status"], 409, answer)  # allowed, but this process has no tracker
         self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
         self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
         os.kill(n2.process.pid, signal.SIGSTOP)
-        status, body = n1.get("/api/v1/events?node=n2")
+        status, body = n1.get("/api/v1/self?node=n2")
         os.kill(n2.process.pid, signal.SIGCONT)
         self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
 

@@ -21,14 +21,15 @@ SCENARIOS = ["turn", "together", "async", "realloc", "own", "dropped", "fork", "
 SHIFTS = range(14, 31)
 
 
-def model():
-    """The stand-in's own times (standin/timing.c), as a calibration has them."""
+def model(staged=0):
+    """The stand-in's own times (standin/timing.c), as a calibration has them. Staging at `staged` bytes a nanosecond with two threads; 0: not measured."""
     def table(fixed, rate):
-        return " ".join(str(fixed + (1 << shift) // rate) for shift in SHIFTS)
+        return " ".join(str(fixed + (1 << shift) // rate) if rate else "0" for shift in SHIFTS)
+    stages = [f"staged-{threads}-{to}-device " + table(30000, staged if threads == 2 else 0) for threads in (1, 2, 4) for to in ("to", "from")]
     return "\n".join([
         "pageable-to-device " + table(16000, 12), "pageable-from-device " + table(16000, 12),
         "pinned-to-device " + table(9000, 55), "pinned-from-device " + table(9000, 55),
-        "register " + table(60000, 60), "unregister " + table(40000, 60), "touch-mib 570000", "end", ""])
+        "register " + table(60000, 60), "unregister " + table(40000, 60), *stages, "touch-mib 570000", "end", ""])
 
 
 class PinTest(unittest.TestCase):
@@ -43,6 +44,9 @@ class PinTest(unittest.TestCase):
         cls.calibrated = cost.read_text()
         cost.write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model())
         cls.cost = cost
+        cls.staging = cls.folder / "staging"
+        cls.staging.mkdir()
+        (cls.staging / cost.name).write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model(36))
 
     @classmethod
     def tearDownClass(cls):
@@ -103,6 +107,98 @@ class Results(PinTest):
             self.assertEqual(answer["mismatches"], 0)
 
 
+def cpus():
+    return len(os.sched_getaffinity(0))
+
+
+@unittest.skipIf(cpus() < 2, "staging needs two CPUs")
+class Staging(PinTest):
+    """Copies of memory that is not pinned, through the ring; where a calibration says that this is faster."""
+
+    def drive(self, what, mode="auto", bytes_=8 * MIB, **more):
+        return super().drive(what, mode, bytes_, **{"MEMOIR_PIN_CACHE": str(self.staging), **more})
+
+    def test_every_kind_of_copy_arrives_whole(self):
+        for size in (5 * MIB + 512, 17 * MIB + 1536):
+            for late in ({}, {"MEMOIR_STANDIN_LATE": "1"}):
+                answer = self.drive("stage", "auto", size, **late)
+                self.assertEqual(answer["staged_copies"], 2 * 24 + 2)
+                self.assertEqual(answer["pinned_copies"], 0)
+                self.assertEqual((answer["registers"], answer["pinned_bytes"]), (1, 8 * MIB))  # the ring
+        checked = self.drive("stage", "auto", 6 * MIB, MEMOIR_PIN_CHECKSUM="1")
+        self.assertEqual(checked["mismatches"], 0)
+
+    def test_it_is_used_only_where_it_is_measured_to_be_faster(self):
+        for more in ({"MEMOIR_PIN_CACHE": str(self.cache)}, {"MEMOIR_PIN_STAGE": "0"}):
+            answer = self.drive("stage", "auto", **more)
+            self.assertEqual((answer["staged_copies"], answer["registers"]), (0, 0))
+        for size in (MIB, 3 * MIB):
+            self.assertEqual(self.drive("stage", "auto", size)["staged_copies"], 0)  # small ones never
+        cpu = min(os.sched_getaffinity(0))
+        done = subprocess.run(["taskset", "-c", str(cpu), str(DRIVE), "stage", str(8 * MIB)], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.variables("auto", MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertEqual(json.loads(done.stdout)["staged_copies"], 0, done.stderr)  # two threads on one CPU: not measured
+
+    def test_cold_memory_is_staged_and_hot_memory_is_pinned(self):
+        size = 12 * MIB
+        staged = self.drive("together", "auto", size)
+        self.assertEqual(staged["pinned_bytes_peak"], 2 * size + 8 * MIB)
+        self.assertGreaterEqual(staged["staged_copies"], 50)
+        wire = 750 * (9000 + size // 55)
+        self.assertLess(staged["time_ns"], 1.1 * wire)
+        self.assertEqual(staged["registers"], 3)  # the ring and the hot ones: no cold one is leased
+
+    def test_shadow_counts_what_staging_would_save(self):
+        shadow, auto = self.drive("together", "shadow", 12 * MIB), self.drive("together", "auto", 12 * MIB)
+        self.assertEqual(shadow["staged_copies"], 0)
+        self.assertEqual(shadow["staged_saved_ns"], auto["staged_saved_ns"])
+        predicted = shadow["saved_ns"] + shadow["staged_saved_ns"] - shadow["cost_ns"]
+        self.assertLess(abs(predicted / (shadow["time_ns"] - auto["time_ns"]) - 1), 0.15)
+
+    def test_a_call_of_the_driver_that_fails_is_made_by_the_driver_itself(self):
+        size, whole = 5 * MIB, 120  # two copies of each of 60 rounds
+        self.assertEqual(self.drive("hint", "auto", size)["staged_copies"], whole)
+        for call in ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery", "cuEventCreate",
+                     "cuMemGetAddressRange_v2", "cuPointerGetAttribute"):
+            for nth in (1, 7):
+                self.assertEqual(self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL=f"{call}:{nth}:999")["staged_copies"], whole - 1, call)
+        for call in ("cuEventQuery", "cuEventCreate"):
+            self.assertEqual(self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL=f"{call}:1+:999")["staged_copies"], 0)
+        refused = self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL="cuMemHostRegister_v2:2:999")  # the ring: it is not tried again
+        self.assertEqual((refused["staged_copies"], refused["registers"], refused["failures"]), (0, 1, 1))
+
+    def test_threads_forks_contexts_and_reallocs(self):
+        for what in ("threads", "fork", "context", "realloc", "own", "dropped", "graph"):
+            self.drive(what, "auto", 4 * MIB, MEMOIR_PIN_BUDGET="unlimited", MEMOIR_STANDIN_LATE="1")
+
+    def test_commands_tell_what_was_staged(self):
+        done = subprocess.run([str(MEMOIR), "pin", "run", "--dir", str(self.folder), "--", str(DRIVE), "stage", str(8 * MIB)], capture_output=True,
+                              text=True, timeout=PATIENCE_S, env=self.variables(None, MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertIn("50 pageable copies (", done.stderr)
+        off = subprocess.run([str(MEMOIR), "pin", "run", "--no-stage", "--dir", str(self.folder), "--", str(DRIVE), "stage", str(8 * MIB)],
+                             capture_output=True, text=True, timeout=PATIENCE_S, env=self.variables(None, MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertNotIn("staged", off.stderr)
+        process = subprocess.Popen([str(DRIVE), "stage", str(8 * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_HOLD="1", MEMOIR_PIN_CACHE=str(self.staging)))
+        try:
+            json.loads(process.stdout.readline())
+            words = [str(MEMOIR), "pin", "explain", "--dir", str(self.folder), str(process.pid)]
+            told = json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            self.assertEqual(told["staged_copies"], 50)
+            (ring,) = [b for b in told["allocations"] if b["reason"] == "ring"]
+            self.assertEqual((ring["pinned"], ring["registered_bytes"]), (True, 8 * MIB))
+            self.assertIn("Staging: 50 pageable copies", subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+    def test_a_budget_without_room_for_the_ring(self):
+        answer = self.drive("stage", "auto", MEMOIR_PIN_BUDGET="7M")
+        self.assertEqual((answer["staged_copies"], answer["pinned_bytes_peak"]), (0, 0))
+
+
 class Failures(PinTest):
     def test_a_registration_that_fails_at_any_point_leaves_pageable_memory(self):
         whole = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited")
@@ -131,7 +227,7 @@ class Failures(PinTest):
     def test_a_broken_calibration_counts_as_none(self):
         kept = self.cost.read_text()
         try:
-            for text in ("", "memoir-pin-cost 1\n", kept.replace("memoir-pin-cost 1", "memoir-pin-cost 2"), kept[:-5],
+            for text in ("", "memoir-pin-cost 2\n", kept.replace("memoir-pin-cost 2", "memoir-pin-cost 1"), kept[:-5],
                          kept.replace("570000", "0"), kept.replace("register 60273", "register x"), "\0" * 5000):
                 self.cost.write_text(text)
                 answer = self.drive("hint", "auto")

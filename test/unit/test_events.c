@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "base/json.h"
 #include "check.h"
 #include "daemon/asking.h"
+#include "daemon/events_table.h"
 #include "daemon/retired.h"
 #include "query/exit_file.h"
+#include "query/query.h"
 
 enum { ANN = 1000, BOB = 1001 };
 static const struct asking_viewer ann = {.uid = ANN}, bob = {.uid = BOB}, root = {.sees_all = true};
@@ -133,18 +134,36 @@ static void deaths_are_of_their_kind_and_heard_at_once(void **unused)
     events_free(events);
 }
 
-static void as_json_what_is_not_known_is_null(void **unused)
+/* One event as a row of the table, as the viewer may see it. */
+static void row_of(const struct event *event, const struct asking_viewer *viewer,
+                   struct buffer *out)
+{
+    struct query *query;
+    struct query_result *result;
+    struct query_error error;
+    struct events_world events = {.one = event};
+    struct query_world world = {
+        .events = &events, .sees_all = viewer->sees_all, .viewer_uid = viewer->uid, .node = "here"};
+    struct query_spec spec = {.table = "events",
+                              .show = "seq,time,kind,pid,program,user,uid,bytes,message"};
+    assert_int_equal(query_new(&spec, &query, &error), 0);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_lines(result, out), 0);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void what_is_not_known_of_an_event_is_null(void **unused)
 {
     struct event event = {.id = 5, .real_ns = 7000000, .kind = EVENT_DEVICE, .text = "a \"card\""};
     struct buffer out = BUFFER_INIT(4096);
-    struct json json;
-    json_init(&json, &out);
-    event_json(&event, true, &json);
-    assert_int_equal(json_finish(&json), 0);
+    row_of(&event, &root, &out);
     assert_string_equal(buffer_string(&out),
-                        "{\"id\":5,\"time\":\"1970-01-01T00:00:00.007Z\",\"kind\":\"device\","
-                        "\"pid\":null,\"program\":null,\"uid\":0,\"text\":\"a \\\"card\\\"\","
-                        "\"bytes\":null}");
+                        "{\"seq\":5,\"time\":\"1970-01-01T00:00:00.007Z\",\"kind\":\"device\","
+                        "\"pid\":null,\"program\":null,\"user\":null,\"uid\":null,\"bytes\":null,"
+                        "\"message\":\"a \\\"card\\\"\"}\n");
     buffer_release(&out);
 }
 
@@ -160,26 +179,31 @@ static void others_hear_that_a_process_ended_not_how(void **unused)
                           .program = "secret",
                           .text = "secret (PID 42): out of memory"};
     struct buffer out = BUFFER_INIT(4096);
-    struct json json;
     assert_true(event_visible(&event, &bob) && !event_detailed(&event, &bob));
     assert_true(event_detailed(&event, &ann) && event_detailed(&event, &root));
-    json_init(&json, &out);
-    event_json(&event, event_detailed(&event, &bob), &json);
-    assert_int_equal(json_finish(&json), 0);
+    row_of(&event, &bob, &out);
     assert_null(strstr(buffer_string(&out), "secret"));
     assert_null(strstr(buffer_string(&out), "oom"));
     assert_non_null(strstr(buffer_string(&out), "\"kind\":\"went\",\"pid\":42,\"program\":null"));
+    buffer_reset(&out);
+    event.is_private = true; /* not even that it happened */
+    row_of(&event, &bob, &out);
+    assert_int_equal(out.len, 0);
+    row_of(&event, &ann, &out);
+    assert_non_null(
+        strstr(buffer_string(&out), "\"kind\":\"oom\",\"pid\":42,\"program\":\"secret\""));
     buffer_release(&out);
 }
 
 int main(void)
 {
+    assert_int_equal(query_table_register(&events_table), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_ones_are_kept_and_come_oldest_first),
         cmocka_unit_test(private_ones_are_for_their_user),
         cmocka_unit_test(a_storm_of_short_processes_leaves_room_for_what_matters),
         cmocka_unit_test(deaths_are_of_their_kind_and_heard_at_once),
-        cmocka_unit_test(as_json_what_is_not_known_is_null),
+        cmocka_unit_test(what_is_not_known_of_an_event_is_null),
         cmocka_unit_test(others_hear_that_a_process_ended_not_how),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

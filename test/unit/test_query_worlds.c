@@ -6,6 +6,8 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "daemon/events.h"
+#include "daemon/events_table.h"
 #include "ledger/cgroups.h"
 #include "ledger/driver.h"
 #include "ledger/host.h"
@@ -27,6 +29,7 @@ struct machine {
     struct query_exited exited[2];
     char state[80];
     struct retired_files retired;
+    struct events_world events;
     struct leak leak;
     struct suspects suspects;
     struct query_world world;
@@ -123,6 +126,20 @@ static void make_retired(struct machine *m, unsigned i)
     m->retired = (struct retired_files){{retired_files_read}, m->state};
 }
 
+static void make_events(struct machine *m, unsigned i)
+{
+    struct events *events;
+    assert_int_equal(events_new(&events), 0);
+    events_add(events, &(struct event){.kind = EVENT_DEVICE, .text = "a card"});
+    events_add(events, &(struct event){.kind = EVENT_KILLED,
+                                       .pid = 100 + (int)i,
+                                       .uid = 1000 + i,
+                                       .has_bytes = true,
+                                       .bytes = 5,
+                                       .program = "train"});
+    m->events.events = events;
+}
+
 static int make_machines(void **state)
 {
     for (unsigned i = 0; i < MACHINES; i++) {
@@ -131,6 +148,7 @@ static int make_machines(void **state)
         make_books(m, i);
         make_host(m, i);
         make_retired(m, i);
+        make_events(m, i);
         m->exited[0] = (struct query_exited){.program = "train",
                                              .user = "ann",
                                              .cause = "exited with 0",
@@ -151,6 +169,7 @@ static int make_machines(void **state)
                                         .host = m->host,
                                         .cgroups = m->cgroups,
                                         .retired = &m->retired.source,
+                                        .events = &m->events,
                                         .sees_all = true,
                                         .node = m->name,
                                         .now_real_ns = 1900000000 * NS_PER_S};
@@ -164,6 +183,7 @@ static int free_machines(void **state)
         void *books = machines[i].books;
         host_free(machines[i].host);
         suspects_release(&machines[i].suspects);
+        events_free((struct events *)machines[i].events.events);
         cgroups_free(machines[i].cgroups);
         snprintf(tree_root, sizeof(tree_root), "%s", machines[i].root);
         tree_remove();
@@ -373,6 +393,7 @@ static void views_are_questions_that_make_sense(void **state)
 int main(void)
 {
     assert_int_equal(profile_tables_register(), 0);
+    assert_int_equal(query_table_register(&events_table), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_ended_processes_have_their_places),
         cmocka_unit_test(every_table_merges),

@@ -76,10 +76,10 @@ test('two keys make a sequence, and the later binding wins', () => {
 })
 
 test('events come once, in order, and only the latest stay', () => {
-  const event = (id: number) => ({ id, time: '', kind: 'came', text: String(id) })
-  assert.deepEqual(mergeEvents([event(1), event(3)], [event(2), event(3)]).map((e) => e.id), [1, 2, 3])
+  const event = (seq: number) => ({ seq, time: '', kind: 'came', message: String(seq) })
+  assert.deepEqual(mergeEvents([event(1), event(3)], [event(2), event(3)]).map((e) => e.seq), [1, 2, 3])
   const many = Array.from({ length: EVENTS_MAX + 5 }, (_, i) => event(i))
-  assert.equal(mergeEvents([], many)[0]?.id, 5)
+  assert.equal(mergeEvents([], many)[0]?.seq, 5)
 })
 
 test('tries to reconnect come less and less often, but within half a minute', () => {

@@ -184,12 +184,14 @@ export interface Process {
   own: boolean
   tracking: {
     state: "on" | "suspended" | "off" | "none"
-    /** who counts: track, client, socket ... */
+    /** who counts: track, attach, client, socket ... */
     source: string | null
     /** why it is not tracked */
     why: string | null
     /** you may switch it */
     can: boolean
+    /** switching it on puts probes on its allocator while it runs */
+    attach: boolean
     /** what would start it tracked */
     command: string | null
   }
@@ -232,6 +234,7 @@ export interface Scan {
     bytes: number
     oldest_seconds: number
     site: string | null
+    via?: string | null
     frame: string | null
     function: string | null
     file: string | null
@@ -723,25 +726,19 @@ export interface History {
   damaged?: number
 }
 
+/** A row of the table events. */
 export interface Event {
   /** only grows, also when memoird is started again */
-  id: number
+  seq: number
   time: Time
   kind: "came" | "went" | "killed" | "oom" | "leak" | "device" | "tracking"
   pid: number | null
   program: string | null
-  uid?: number
-  text: string
+  user: string | null
+  uid: number | null
   /** that it held, or had at most */
   bytes: number | null
-}
-
-export interface Events {
-  /** newest last */
-  events: Event[]
-  last: number
-  /** processes that came or went while there were very many */
-  left_out: number
+  message: string
 }
 
 /** What an event tick of the stream has. */
@@ -1020,6 +1017,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** What happened lately, the latest first */
+  'GET /api/v1/events': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** The cluster: its nodes with state, version and last answer */
   'GET /api/v1/cluster': {
     args: Record<string, never>
@@ -1176,15 +1187,6 @@ export interface Routes {
       node?: string
     }
     answer: History
-  }
-  /** What happened lately */
-  'GET /api/v1/events': {
-    args: {
-      after?: number
-      limit?: number
-      node?: string
-    }
-    answer: Events
   }
   /** What memoird itself takes, does and loses */
   'GET /api/v1/self': {

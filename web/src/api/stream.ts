@@ -3,7 +3,7 @@
 // page comes back.
 import { computed, signal } from '@preact/signals'
 import { address, get, locked } from './client'
-import type { Event, EventsAnswer, Session, Tick } from './types'
+import type { Event, Session, Tick } from './types'
 
 export type LiveState = 'connecting' | 'live' | 'reconnecting'
 
@@ -35,13 +35,13 @@ let tries = 0
 let timer: ReturnType<typeof setTimeout> | undefined
 let silence: ReturnType<typeof setTimeout> | undefined
 
-/** What two lists of events are together, in order of their ids, the latest EVENTS_MAX. */
+/** What two lists of events are together, in the order of their numbers, the latest EVENTS_MAX. */
 export function mergeEvents(before: Event[], more: Event[]): Event[] {
   if (more.length === 0) return before
   const byId = new Map<number, Event>()
-  for (const event of before) byId.set(event.id, event)
-  for (const event of more) byId.set(event.id, event)
-  return [...byId.values()].sort((a, b) => a.id - b.id).slice(-EVENTS_MAX)
+  for (const event of before) byId.set(event.seq, event)
+  for (const event of more) byId.set(event.seq, event)
+  return [...byId.values()].sort((a, b) => a.seq - b.seq).slice(-EVENTS_MAX)
 }
 
 /** Before the n-th try, n from 1: doubled each time, and spread so that a thousand pages do not come at once. */
@@ -82,11 +82,10 @@ async function connect(): Promise<void> {
     // An EventSource does not tell why it failed; this does, and says who we are.
     session.value = await get<Session>('/session')
     locked.value = false
-    const last = events.value.length ? events.value[events.value.length - 1]!.id : null
-    const missed = await get<EventsAnswer>('/events', { after: last, limit: EVENTS_MAX })
-    // Ids start again with a new memoird: what was before is history of another one.
-    const restarted = missed.events.length > 0 && last != null && missed.events[0]!.id <= last
-    events.value = mergeEvents(restarted ? [] : events.value, missed.events)
+    const last = events.value.length ? events.value[events.value.length - 1]!.seq : null
+    const where = last == null ? {} : { where: `seq>${last}` }
+    const missed = await get<{ rows: Event[] }>('/events', { ...where, limit: EVENTS_MAX })
+    events.value = mergeEvents(events.value, missed.rows)
   } catch {
     if (!locked.value) broken()
     return

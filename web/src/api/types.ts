@@ -3,7 +3,6 @@
 import type * as api from './schema'
 
 export type { Event, Session, Tick } from './schema'
-export type EventsAnswer = api.Events
 export type HistoryAnswer = api.History
 export type HistorySeries = api.History['series'][number]
 export type TablesAnswer = api.Tables
@@ -13,6 +12,8 @@ export type Grower = NonNullable<api.Tick['growers']>[number]
 /** Where in the code, as far as it is known. */
 export interface Site {
   text: string | null
+  /** What the line calls to get its memory: a library, a wrapper of malloc. */
+  via: string | null
   function: string | null
   file: string | null
   line: number | null

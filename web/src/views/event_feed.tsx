@@ -31,7 +31,7 @@ export function EventFeed(): JSX.Element {
       {shown.length > 0 ? (
         <ol class="events" tabIndex={0} aria-label="events, newest first">
           {shown.map((event) => (
-            <Line key={event.id} event={event} />
+            <Line key={event.seq} event={event} />
           ))}
         </ol>
       ) : live.value.state === 'connecting' ? (
@@ -57,12 +57,12 @@ function Line({ event }: { event: Event }): JSX.Element {
       </time>
       <Badge tone={TONES[event.kind] ?? ''}>{event.kind}</Badge>
       {event.pid && event.kind !== 'went' && event.kind !== 'killed' && event.kind !== 'oom' ? (
-        <a class="clip" href={link(`process/${event.pid}`)} data-tip={event.text}>
-          {event.text}
+        <a class="clip" href={link(`process/${event.pid}`)} data-tip={event.message}>
+          {event.message}
         </a>
       ) : (
-        <span class="clip" data-tip={event.text}>
-          {event.text}
+        <span class="clip" data-tip={event.message}>
+          {event.message}
         </span>
       )}
     </li>
