@@ -136,6 +136,16 @@ class Command(ExplainTest):
         self.assertNotIn("\x1b", text)
         self.assertIn("\x1b", memoir("explain", "--color", "always", process.pid, check=0).stdout)
 
+    def test_parts_are_rows_of_a_table(self):
+        process = self.start(sys.executable, PROGRAMS / "hold.py", "1000")
+        def rows(*words):
+            return json.loads(memoir("query", "explain", "--where", f"pid={process.pid}", *words, "--json", check=0).stdout)["rows"]
+        told, parts = self.explain(process), rows("--show", "kind,part,bytes,rss")
+        self.assertEqual(sum(row["bytes"] for row in parts), parts[0]["rss"])
+        self.assertEqual({row["part"] for row in parts if row["kind"] == "file"},
+                         {part["name"] for part in told["parts"] if part["kind"] == "file"})
+        self.assertEqual({row["kind"] for row in rows("--by", "kind")}, {row["kind"] for row in parts})
+
     def test_what_is_not_there_is_told(self):
         self.assertIn("no process", memoir("explain", "2147483646", check=3).stderr)
         self.assertIn("no process called", memoir("explain", "no-such-program", check=3).stderr)
