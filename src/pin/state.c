@@ -164,6 +164,8 @@ static void site(struct pin_state *s, uint32_t number, const struct pin_site *of
             to->frame[i].offset = from->frame[i].offset;
             to->frame[i].module = from->frame[i].module;
         }
+        static_assert(sizeof(to->script) == sizeof(from->script), "one label");
+        memcpy(to->script, from->script, sizeof(to->script));
         s->n_sites = number + 1 > s->n_sites ? number + 1 : s->n_sites;
     }
     to->blocks = of->blocks;

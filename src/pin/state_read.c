@@ -80,6 +80,7 @@ int pin_state_check(const void *bytes, size_t n, pid_t pid, struct pin_state **r
             s->module[i].build_id_len = 0;
     }
     for (unsigned i = 0; i < PIN_STATE_SITES; i++) {
+        s->site[i].script[PIN_STATE_SCRIPT - 1] = '\0';
         if (s->site[i].n_frames > PIN_STATE_FRAMES)
             s->site[i].n_frames = 0;
         for (unsigned k = 0; k < PIN_STATE_FRAMES; k++)
@@ -207,6 +208,16 @@ static void frame_read(struct pin_state *s, struct pin_state_site *site, const c
     site->n_frames++;
 }
 
+static void script_read(struct pin_state_site *site, const char *word, size_t n)
+{
+    if (n >= sizeof(site->script))
+        return;
+    memcpy(site->script, word, n);
+    site->script[n] = '\0';
+    for (char *c = site->script; *c; c++)
+        *c = *c == PIN_HISTORY_SPACE ? ' ' : *c;
+}
+
 static void line_read(struct pin_state *s, struct pin_words w)
 {
     uint64_t key, f[PIN_HISTORY_FIGURES];
@@ -229,7 +240,10 @@ static void line_read(struct pin_state *s, struct pin_words w)
     const char *word;
     size_t n;
     while (site->n_frames < PIN_STATE_FRAMES && pin_word(&w, &word, &n))
-        frame_read(s, site, word, n);
+        if (*word == PIN_HISTORY_SCRIPT)
+            script_read(site, word + 1, n - 1);
+        else
+            frame_read(s, site, word, n);
 }
 
 int pin_history_parse(const char *text, size_t n, struct pin_state **ret)

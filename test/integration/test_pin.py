@@ -528,6 +528,60 @@ class Commands(PinTest):
             process.stdout.close()
 
 
+SCRIPT = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, device = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(1 << 20)) == 0
+def copy(block, times):
+    buffer = (ctypes.c_char * len(block)).from_buffer(block)
+    for _ in range(times):
+        assert cuda.cuMemcpyHtoD_v2(device, buffer, ctypes.c_size_t(1 << 20)) == 0
+def hot_batch():
+    return bytearray(1 << 20)
+def cold_batch():
+    return bytearray(1 << 20)
+hot, cold = hot_batch(), cold_batch()
+copy(hot, 400)
+copy(cold, 3)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Python(PinTest):
+    def test_sites_are_lines_of_python(self):
+        script, history = self.folder / "batches.py", self.folder / "python-history"
+        script.write_text(SCRIPT)
+        line = {name: SCRIPT.splitlines().index(f"def {name}():") + 2 for name in ("hot_batch", "cold_batch")}
+        process = subprocess.Popen(["/usr/bin/python3", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", MEMOIR_PIN_HISTORY=str(history)))
+        try:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            words = [str(MEMOIR), "pin", "explain", "--json", "--dir", str(self.folder), str(process.pid)]
+            told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            sites = {b["site"]: b for b in told["allocations"] if b["copies"]}
+            if not any("batches.py" in site for site in sites):
+                self.skipTest(f"this interpreter's frames cannot be read: {list(sites)}")
+            hot, cold = (f"batches.py:{line[name]} {name}" for name in ("hot_batch", "cold_batch"))
+            self.assertEqual({hot: 400, cold: 3}, {site: b["copies"] for site, b in sites.items()})
+            self.assertNotEqual(sites[hot]["site_key"], sites[cold]["site_key"])
+            process.communicate("\n", timeout=PATIENCE_S)
+            # The history has the lines, too, and the next run knows them.
+            advice = json.loads(subprocess.run([str(MEMOIR), "pin", "advise", "--json", str(history)], capture_output=True, text=True,
+                                               timeout=PATIENCE_S).stdout)
+            self.assertEqual({hot, cold}, {s["site"] for s in advice["sites"]})
+            use = subprocess.run([str(MEMOIR), "pin", "run", "--mode", "use", "--history", str(history), "--dir", str(self.folder), "--", "/usr/bin/python3",
+                                  str(script)], input="\n", capture_output=True, text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertIn("memoir: 1 promotions", use.stderr)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+
 class Bench(PinTest):
     """test/gpu/pin_run.py, which script/test-gpu pin runs unattended where there is a GPU: here over the stand-in, whose times mean nothing."""
 
