@@ -86,6 +86,10 @@ struct memoir_pin_stats {
         cost_ns; /* by the calibrated costs; `cost` without the price of memory */
     uint64_t registers, unregisters, failures, evictions, denied, pool_hits;
     uint64_t mismatches; /* of checksum mode */
+    /* Copies of memory that is not pinned, through the staging ring; what these took less. */
+    uint64_t staged_copies, staged_bytes, staged_saved_ns;
+    uint64_t touched_bytes;              /* fresh memory that was touched ahead of the program */
+    uint64_t register_ns, unregister_ns; /* that the driver's calls took */
 };
 /* 0, or -EINVAL for a bad size. */
 MEMOIR_API int memoir_pin_stats(struct memoir_pin_stats *ret_stats);

@@ -63,6 +63,17 @@ struct mm_struct {
     struct percpu_counter rss_stat[NR_MM_COUNTERS];
 };
 
+/* The lowest two bits say whether the process may be traced by its user: 1 if so. */
+enum { MM_DUMPABLE_MASK = 3, MM_DUMPABLE_BY_USER = 1 };
+struct mm_struct___long { /* before Linux 6.18 */
+    unsigned long flags;
+};
+struct mm_struct___bits {
+    struct {
+        unsigned long __mm_flags[1];
+    } flags;
+};
+
 struct ns_common {
     unsigned int inum;
 };
@@ -70,6 +81,14 @@ struct ns_common {
 typedef struct {
     uint32_t val;
 } kuid_t;
+
+typedef struct {
+    uint32_t val;
+} kgid_t;
+
+typedef struct { /* before Linux 6.3 two halves */
+    uint64_t val;
+} kernel_cap_t;
 
 struct user_namespace {
     struct user_namespace *parent;
@@ -93,6 +112,8 @@ struct pid {
 
 struct cred {
     kuid_t uid, suid, euid;
+    kgid_t gid, sgid, egid;
+    kernel_cap_t cap_permitted;
     struct user_namespace *user_ns;
 };
 

@@ -7,7 +7,9 @@
 #include <stdbool.h>
 
 #include "cli/command.h"
+#include "cli/ps.h"
 
+struct buffer;
 struct json_t; /* jansson's */
 
 struct cluster_values {
@@ -16,7 +18,7 @@ struct cluster_values {
     const char *listen, *advertise;
     const char *tls_cert, *tls_key, *tls_ca;
     const char *name;
-    bool json, csv;
+    bool json, csv, remove;
     int color;
 };
 extern const struct cluster_values cluster_defaults;
@@ -28,15 +30,22 @@ extern const struct cluster_values cluster_defaults;
     }
 
 extern const struct command cmd_cluster_init, cmd_cluster_invite, cmd_cluster_join,
-    cmd_cluster_leave, cmd_cluster_tracking, cmd_cluster_tracing, cmd_cluster_scan;
+    cmd_cluster_leave, cmd_cluster_trust, cmd_cluster_tracking, cmd_cluster_tracing,
+    cmd_cluster_scan;
 
 void cluster_decrefp(struct json_t **json);
 
 /* A question, and the member "cluster" of the answer, for json_decref(). Says what is wrong. */
 int cluster_request(const char *socket, const char *question, struct json_t **ret_cluster);
 
+/* memoird's state directory, made where it is missing. Says what is wrong. */
+int cluster_state_find(const struct cluster_values *values, char path[static PS_STATE_PATH_MAX]);
+/* A file for its owner alone: whole, or not at all. Says what is wrong. */
+int cluster_file_write(const char *path, const struct buffer *text);
+/* memoird takes up what was written at once, where it runs. */
+int cluster_reload(const struct cluster_values *values);
+
 /* A call to another node as one line of JSON. */
-struct buffer;
 int cluster_call_question(const char *node, const char *target, const char *body,
                           const char *token_file, struct buffer *out);
 

@@ -8,15 +8,14 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "base/json_read.h"
-#include "cli/ask.h"
 #include "cli/command.h"
+#include "cli/http_ask.h"
 #include "cli/process_word.h"
 #include "cli/trace_observer.h"
 #include "ledger/proc.h"
 #include "trace/ask.h"
 
-enum { ANSWER_MAX = 1 << 20, WHY_MAX = 512, CODE_MAX = 32 };
+enum { ANSWER_MAX = 1 << 20, WHY_MAX = TRACE_OBSERVER_WHY_MAX };
 
 struct attach_values {
     struct command_common common;
@@ -39,7 +38,8 @@ static const struct option_spec attach_options[] = {
      "estimates (default: 5; 0: no limit)"},
     OPTION_JSON,
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
-    {"socket", 0, OPTION_STRING, AT(socket), "PATH", "ask the memoird that listens there"},
+    {"socket", 0, OPTION_STRING, AT(socket), "PATH",
+     "memoird's HTTP socket (default: /run/memoird/memoir-http.sock)"},
     OPTION_DIR,
     {0},
 };
@@ -47,65 +47,29 @@ static const struct option_spec attach_options[] = {
 static const struct option_spec detach_options[] = {
     OPTION_HELP,
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
-    {"socket", 0, OPTION_STRING, AT(socket), "PATH", "ask the memoird that listens there"},
+    {"socket", 0, OPTION_STRING, AT(socket), "PATH",
+     "memoird's HTTP socket (default: /run/memoird/memoir-http.sock)"},
     {0},
 };
 
 /* ---- by memoird ---- */
 
-struct reply {
-    char code[CODE_MAX]; /* of an error; "": none */
-    char why[WHY_MAX];
-};
-
-static void error_read(struct json_read *read, struct reply *reply)
+/* 0: done; -EREMOTEIO: refused, as `why` says; other -errno: no memoird answers. */
+static int ask_memoird(const struct attach_values *v, bool on, pid_t pid, int *ret_status,
+                       char why[static WHY_MAX])
 {
-    struct json_text key, text;
-    json_read_object(read);
-    while (json_read_key(read, &key))
-        if (json_text_is(&key, "code") && json_read_string(read, &text))
-            json_text_copy(&text, reply->code, sizeof(reply->code));
-        else if (json_text_is(&key, "message") && json_read_string(read, &text))
-            json_text_copy(&text, reply->why, sizeof(reply->why));
-        else
-            json_read_skip(read);
-}
-
-/* 0: done; -EREMOTEIO: refused, as the reply says; other -errno: no memoird answers. */
-static int ask_memoird(const struct attach_values *v, const char *what, pid_t pid,
-                       struct reply *reply)
-{
-    char question[64];
-    struct json_read read;
-    struct json_text key;
+    char target[64];
     MEMOIR_CLEANUP(buffer_release)
     struct buffer answer = BUFFER_INIT(ANSWER_MAX);
-    MEMOIR_CLEANUP(closep)
-    int fd = v->socket ? ask_connect_within(v->socket, TRACE_OBSERVER_READY_MS / 1000)
-                       : ask_connect_within(ASK_MACHINE_PATH, TRACE_OBSERVER_READY_MS / 1000);
-    *reply = (struct reply){0};
-    if (fd < 0)
-        return fd;
-    snprintf(question, sizeof(question), "{\"%s\":%d}", what, (int)pid);
-    int r = ask_line(fd, question, &answer);
+    snprintf(target, sizeof(target), "/api/v1/processes/%d/tracking", (int)pid);
+    int r = http_ask_post(v->socket ? v->socket : HTTP_ASK_PATH, target,
+                          on ? "{\"on\":true}" : "{\"on\":false}", ret_status, &answer);
     if (r < 0)
         return r;
-    json_read_init(&read, answer.data, strcspn(buffer_string(&answer), "\n"));
-    json_read_object(&read);
-    while (json_read_key(&read, &key))
-        if (json_text_is(&key, "error"))
-            error_read(&read, reply);
-        else
-            json_read_skip(&read);
-    if (json_read_finish(&read) < 0)
-        return -EBADMSG;
-    return reply->code[0] ? -EREMOTEIO : 0;
-}
-
-/* A memoird that cannot attach by itself leaves it to us. */
-static bool cannot_itself(const struct reply *reply)
-{
-    return strcmp(reply->code, "no-attach") == 0 || strcmp(reply->code, "bad-request") == 0;
+    if (*ret_status == 200)
+        return 0;
+    http_ask_problem(&answer, why, WHY_MAX);
+    return -EREMOTEIO;
 }
 
 /* ---- attach ---- */
@@ -145,17 +109,18 @@ static bool own_options(const struct attach_values *v)
 /* By memoird, which answers for users; with options of our own, or where there is none, by ourselves as root. */
 static int attach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
 {
-    struct reply reply;
+    int status = 0;
     struct trace_heap_options options = {.dir = v->dir,
                                          .sample_bytes = v->sample_bytes,
                                          .blocks_max = v->blocks,
                                          .budget = v->budget};
     bool own = own_options(v) && !v->socket;
-    int r = own ? -ENOENT : ask_memoird(v, "attach", pid, &reply);
-    snprintf(why, WHY_MAX, "%s", r == -EREMOTEIO ? reply.why : "");
-    if (r == 0 || v->socket || (r == -EREMOTEIO && !cannot_itself(&reply))) {
-        if (r < 0 && r != -EREMOTEIO)
-            snprintf(why, WHY_MAX, "no memoird at '%s': %s", v->socket, strerror(-r));
+    int r = own ? -ENOENT : ask_memoird(v, true, pid, &status, why);
+    if (r == 0 || r == -EREMOTEIO)
+        return r;
+    if (v->socket || (r != -ENOENT && r != -ECONNREFUSED && geteuid() != 0)) {
+        snprintf(why, WHY_MAX, "memoird at '%s' does not answer: %s",
+                 v->socket ? v->socket : HTTP_ASK_PATH, strerror(-r));
         return r;
     }
     return trace_observer_heap_start(pid, &options, why);
@@ -234,20 +199,21 @@ const struct command cmd_attach = {
 static int detach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
 {
     char socket[108];
-    struct reply reply = {0};
+    int status = 0;
     snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
     int r = v->socket ? -ENOENT : trace_observer_stop(socket);
+    if (r == 0)
+        return 0;
     if (r == -ECONNREFUSED)
         unlink(socket); /* its observer was killed */
-    if (r != -ENOENT && r != -ECONNREFUSED && r != -EACCES && r != -EPERM) {
-        snprintf(why, WHY_MAX, "%s", strerror(-r));
-        return r;
-    }
-    int asked = ask_memoird(v, "detach", pid, &reply);
-    snprintf(why, WHY_MAX, "%s", asked == -EREMOTEIO ? reply.why : strerror(-r));
+    int asked = ask_memoird(v, false, pid, &status, why);
     if (asked == 0)
         return 0;
-    return asked == -EREMOTEIO && strcmp(reply.code, "not-attached") != 0 ? asked : -ESRCH;
+    if (asked != -EREMOTEIO)
+        snprintf(why, WHY_MAX, "%s", strerror(-r));
+    return (asked == -EREMOTEIO && status == 409) || (r == -ENOENT && asked != -EREMOTEIO)
+               ? -ESRCH
+               : -EREMOTEIO;
 }
 
 static int detach_run(const void *values, const struct operands *operands)

@@ -1,4 +1,4 @@
-/* memoir cluster: who is in it, and how to join one. */
+/* memoir cluster: its nodes, and how to join one. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -221,17 +221,23 @@ static const struct command cmd_cluster_key = {
 static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 static const struct command *const parts[] = {
-    &cmd_cluster_status,   &cmd_cluster_init,
-    &cmd_cluster_invite,   &cmd_cluster_join,
-    &cmd_cluster_leave,    &cmd_cluster_key,
-    &cmd_cluster_tracking, &cmd_cluster_tracing,
-    &cmd_cluster_scan,     NULL,
+    &cmd_cluster_status,
+    &cmd_cluster_init,
+    &cmd_cluster_invite,
+    &cmd_cluster_join,
+    &cmd_cluster_leave,
+    &cmd_cluster_key,
+    &cmd_cluster_trust,
+    &cmd_cluster_tracking,
+    &cmd_cluster_tracing,
+    &cmd_cluster_scan,
+    NULL,
 };
 static const struct command_example examples[] = {
     {"sudo memoir cluster init",
      "start a cluster on this machine; prints the line for the next one"},
     {"sudo memoir cluster join nats://ID:PASSWORD@HOST:4222", "join it from another machine"},
-    {"memoir cluster status", "who is in it"},
+    {"memoir cluster status", "list its nodes"},
     {"memoir query --cluster --by program,node --show rss,count", "ask all of them"},
     {0},
 };
@@ -244,7 +250,7 @@ static int run(const void *values, const struct operands *operands)
 const struct command cmd_cluster = {
     .name = "cluster",
     .usage = "cluster SUBCOMMAND [OPTION...]",
-    .help = "many machines: who is in the cluster, and how to join it",
+    .help = "many machines: the nodes of the cluster, and how to join it",
     .description =
         "The memoirds of several machines answer for each other: any of them tells what a program holds on all nodes, and which "
         "nodes did not answer. They talk over a NATS server: one that you run already (memoird --cluster URL), or a private one "

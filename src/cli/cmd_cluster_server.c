@@ -33,7 +33,7 @@ struct account {
 
 /* ---- files ---- */
 
-static int state_find(const struct cluster_values *v, char path[static PS_STATE_PATH_MAX])
+int cluster_state_find(const struct cluster_values *v, char path[static PS_STATE_PATH_MAX])
 {
     int r = COMMAND_OK;
     if (v->state)
@@ -46,8 +46,7 @@ static int state_find(const struct cluster_values *v, char path[static PS_STATE_
     return r < 0 ? command_fail("cannot use '%s': %s", path, strerror(-r)) : COMMAND_OK;
 }
 
-/* Whole, or not at all; only for its owner. */
-static int file_write(const char *path, const struct buffer *text)
+int cluster_file_write(const char *path, const struct buffer *text)
 {
     char fresh[PATH_SIZE + 8];
     snprintf(fresh, sizeof(fresh), "%s.new", path);
@@ -131,7 +130,7 @@ static int accounts_publish(const char *dir, const struct buffer *accounts)
     }
     buffer_append_str(&out, "    ]\n  }\n}\n");
     snprintf(path, sizeof(path), "%s/accounts.conf", dir);
-    return file_write(path, &out);
+    return cluster_file_write(path, &out);
 }
 
 static int account_add(const char *dir, const struct account *account)
@@ -144,7 +143,7 @@ static int account_add(const char *dir, const struct account *account)
     if (r < 0 && r != -ENOENT)
         return command_fail("cannot read '%s': %s", path, strerror(-r));
     buffer_printf(&text, "%s %s\n", account->id, account->password);
-    r = file_write(path, &text);
+    r = cluster_file_write(path, &text);
     return r == COMMAND_OK ? accounts_publish(dir, &text) : r;
 }
 
@@ -167,11 +166,10 @@ static int node_write(const struct cluster_values *v, const char *state, const c
     if (server)
         buffer_printf(&out, "cluster-server = %s\n", server);
     snprintf(path, sizeof(path), "%s/cluster.conf", state);
-    return file_write(path, &out);
+    return cluster_file_write(path, &out);
 }
 
-/* memoird takes it up at once, where it runs. */
-static int reload(const struct cluster_values *v)
+int cluster_reload(const struct cluster_values *v)
 {
     MEMOIR_CLEANUP(cluster_decrefp)
     json_t *cluster = NULL;
@@ -211,7 +209,7 @@ static int init_run(const void *values, const struct operands *operands)
                               v->listen);
     if (!v->tls_cert != !v->tls_key)
         return command_misuse(&cmd_cluster_init, "--tls-cert and --tls-key belong together");
-    int r = state_find(v, state);
+    int r = cluster_state_find(v, state);
     if (r != COMMAND_OK)
         return r;
     snprintf(dir, sizeof(dir), "%s/cluster", state);
@@ -228,7 +226,7 @@ static int init_run(const void *values, const struct operands *operands)
     struct buffer head = BUFFER_INIT(FILE_MAX);
     head_write(v, dir, &head);
     snprintf(path, sizeof(path), "%s/nats.conf", dir);
-    r = file_write(path, &head);
+    r = cluster_file_write(path, &head);
     if (r == COMMAND_OK && (account_make(&own) < 0 || account_make(&next) < 0))
         r = command_fail("no random numbers yet: try again");
     if (r == COMMAND_OK)
@@ -240,7 +238,7 @@ static int init_run(const void *values, const struct operands *operands)
     if (r == COMMAND_OK)
         r = node_write(v, state, url, &own, v->listen);
     if (r == COMMAND_OK)
-        r = reload(v);
+        r = cluster_reload(v);
     if (r != COMMAND_OK)
         return r;
     fputs("The cluster's server listens at ", stderr);
@@ -293,7 +291,7 @@ const struct command cmd_cluster_init = {
     .help = "start a cluster with a private NATS server beside memoird",
     .description =
         "Makes this machine the first node of a cluster: memoird runs a nats-server of its own, with an account for each node that "
-        "may speak for that node only. Prints the line by which the next machine joins. Who runs a NATS server already does not "
+        "may speak for that node only. Prints the line by which the next machine joins. With a NATS server of your own you do not "
         "need this: see memoird --cluster.",
     .options = init_options,
     .examples = init_examples,
@@ -329,7 +327,7 @@ static int invite_run(const void *values, const struct operands *operands)
     char state[PS_STATE_PATH_MAX], dir[PATH_SIZE], port[16];
     struct account next;
     bool tls = false;
-    int r = state_find(&v, state);
+    int r = cluster_state_find(&v, state);
     if (r != COMMAND_OK)
         return r;
     snprintf(dir, sizeof(dir), "%s/cluster", state);
@@ -340,7 +338,7 @@ static int invite_run(const void *values, const struct operands *operands)
         return command_fail("no random numbers yet: try again");
     r = account_add(dir, &next);
     if (r == COMMAND_OK)
-        r = reload(&v);
+        r = cluster_reload(&v);
     v.tls_cert = tls ? "" : NULL;
     if (r == COMMAND_OK)
         line_print(&v, &next, port);
@@ -404,10 +402,10 @@ static int join_run(const void *values, const struct operands *operands)
         return command_misuse(&cmd_cluster_join,
                               "invalid line '%s': expected nats://ID:PASSWORD@HOST:PORT",
                               operands->words[0]);
-    int r = state_find(v, state);
+    int r = cluster_state_find(v, state);
     if (r == COMMAND_OK)
         r = node_write(v, state, url, has_account ? &account : NULL, NULL);
-    return r == COMMAND_OK ? reload(v) : r;
+    return r == COMMAND_OK ? cluster_reload(v) : r;
 }
 
 static const struct option_spec join_options[] = {
@@ -444,7 +442,7 @@ static int leave_run(const void *values, const struct operands *operands)
     char state[PS_STATE_PATH_MAX], path[PATH_SIZE + 32];
     static const char *const files[] = {"cluster.conf", "cluster/nats.conf",
                                         "cluster/accounts.conf", "cluster/accounts"};
-    int r = state_find(v, state);
+    int r = cluster_state_find(v, state);
     if (r != COMMAND_OK)
         return r;
     snprintf(path, sizeof(path), "%s/cluster.conf", state);
@@ -457,7 +455,7 @@ static int leave_run(const void *values, const struct operands *operands)
         if (unlink(path) < 0 && errno != ENOENT)
             return command_fail("cannot remove '%s': %s", path, strerror(errno));
     }
-    return reload(v);
+    return cluster_reload(v);
 }
 
 static const struct option_spec leave_options[] = {

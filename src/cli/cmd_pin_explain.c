@@ -132,6 +132,20 @@ static void head(const struct pin_state *s, struct buffer *out)
                   s->mode == PIN_SHADOW ? "would have saved" : "saved", (double)s->saved_ns / 1e6,
                   (double)s->missed_ns / 1e6, (double)s->cost_ns / 1e6,
                   s->calibrated ? "" : " (costs are assumed: not calibrated)");
+    if (s->staged_copies || s->stage_busy || s->stage_failed)
+        buffer_printf(out,
+                      "Staging: %" PRIu64
+                      " pageable copies (%s) went through the ring, which saved %.1f ms; %" PRIu64
+                      " found it busy, %" PRIu64 " failed and were made by the driver.\n",
+                      s->staged_copies, units_format_bytes(a, s->staged_bytes, UNITS_DECIMAL),
+                      (double)s->staged_saved_ns / 1e6, s->stage_busy, s->stage_failed);
+    if (s->touched_blocks)
+        buffer_printf(out,
+                      "First touch: %s of %" PRIu64
+                      " allocations ahead of the program, which filled them in order; in %" PRIu64
+                      " it stopped before the end.\n",
+                      units_format_bytes(a, s->touched_bytes, UNITS_DECIMAL), s->touched_blocks,
+                      s->touch_stopped);
     if (s->failures + s->unregister_failed + s->lock_lost + s->unwrapped + s->not_shown)
         buffer_printf(out,
                       "Losses: %" PRIu64 " registrations failed, %" PRIu64

@@ -36,6 +36,11 @@ static const struct option_spec options[] = {
     {"async", 0, OPTION_FLAG, PIN_AT(async),
      .help =
          "the program waits for its asynchronous copies itself: let those of pinned memory be asynchronous"},
+    {"no-stage", 0, OPTION_FLAG, PIN_AT(no_stage),
+     .help =
+         "let the driver copy memory that is not pinned, also where staging is measured to be faster"},
+    {"no-touch", 0, OPTION_FLAG, PIN_AT(no_touch),
+     .help = "do not touch fresh memory ahead of a program that fills it in order"},
     {"quiet", 'q', OPTION_FLAG, PIN_AT(quiet), .help = "print no summary"},
     {"dir", 0, OPTION_STRING, PIN_AT(dir), "DIR", "keep books in DIR, which must lie in memory",
      .completion = COMPLETE_DIRECTORY},
@@ -102,6 +107,8 @@ static void prepare(void *context, pid_t pid)
     set("MEMOIR_PIN_HISTORY", v->history);
     set("MEMOIR_PIN_CHECKSUM", v->checksum ? "1" : NULL);
     set("MEMOIR_PIN_ASYNC", v->async ? "1" : NULL);
+    set("MEMOIR_PIN_STAGE", v->no_stage ? "0" : NULL);
+    set("MEMOIR_PIN_TOUCH", v->no_touch ? "0" : NULL);
     set("MEMOIR_PIN_KEEP", run->keep ? "1" : NULL);
 }
 
@@ -127,6 +134,14 @@ static void summary(const struct pin_state *s, struct buffer *out)
         s->promotions, shadow ? "would have saved" : "saved", (double)s->saved_ns / 1e6,
         (double)s->cost_ns / 1e6, (double)s->missed_ns / 1e6,
         s->calibrated ? "" : " Costs are assumed: not calibrated.");
+    if (s->staged_copies || s->touched_bytes)
+        buffer_printf(out,
+                      "memoir: %" PRIu64
+                      " pageable copies (%s) were staged, which saved %.1f ms; %s were touched "
+                      "ahead of the program.\n",
+                      s->staged_copies, units_format_bytes(a, s->staged_bytes, UNITS_DECIMAL),
+                      (double)s->staged_saved_ns / 1e6,
+                      units_format_bytes(b, s->touched_bytes, UNITS_DECIMAL));
     if (s->failures || s->unregister_failed || s->denied || s->evictions)
         buffer_printf(out,
                       "memoir: %" PRIu64 " registrations failed, %" PRIu64
@@ -150,7 +165,6 @@ static int tell(const struct run *run, pid_t pid)
     struct buffer out = BUFFER_INIT(65536);
     int r = pin_state_read(v->dir, pid, geteuid(), &s);
     pin_state_remove(v->dir, pid, geteuid());
-    pin_state_sweep(v->dir, geteuid());
     if (r < 0) {
         if (!v->quiet)
             fprintf(stderr, "memoir: '%s' copied no large allocation to or from a device\n",
@@ -191,6 +205,7 @@ static int run_run(const void *values, const struct operands *operands)
     int r = check(&run);
     if (r != COMMAND_OK)
         return r;
+    (void)pin_state_sweep(v->dir, geteuid());
     inspect(&run);
     if (run.why_not[0] && !v->quiet)
         command_fail("'%s' runs without pinning: %s", run.argv[0], run.why_not);

@@ -78,7 +78,7 @@ int elsewhere_ask(const struct elsewhere_values *v, const struct query_spec *spe
     return query_result_finish(result);
 }
 
-/* ---- who answered ---- */
+/* ---- nodes that did not answer ---- */
 
 static const char *text_of(const json_t *object, const char *key)
 {

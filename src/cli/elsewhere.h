@@ -1,6 +1,6 @@
 /*
  * elsewhere.h: views of other nodes. Every command that shows a table takes --cluster and --node; one place asks memoird, which
- * asks the nodes, and says who did not answer.
+ * asks the nodes, and names those that did not answer.
  */
 #ifndef MEMOIR_CLI_ELSEWHERE_H
 #define MEMOIR_CLI_ELSEWHERE_H
@@ -37,7 +37,7 @@ static inline bool elsewhere_wanted(const struct elsewhere_values *v)
     return v->cluster || v->node;
 }
 
-/* Ask, and fill in `result`, finished. `ret_summary` gets the JSON of who answered. COMMAND_OK, COMMAND_FAILED after a word
+/* Ask, and fill in `result`, finished. `ret_summary` gets the JSON of the nodes that answered. COMMAND_OK, COMMAND_FAILED after a word
  * on stderr, or -errno. */
 int elsewhere_ask(const struct elsewhere_values *v, const struct query_spec *spec,
                   struct query_result *result, struct buffer *ret_summary);

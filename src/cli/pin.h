@@ -26,6 +26,7 @@ struct pin_values {
     int mode;
     const char *budget, *threshold, *history;
     bool checksum, async, quiet;
+    bool no_stage, no_touch;
     const char *library; /* calibrate, run: another libmemoir-cuda.so */
 };
 extern const struct pin_values pin_defaults;

@@ -103,9 +103,9 @@ static void why_take(int said, int status, char why[static TRACE_OBSERVER_WHY_MA
     char *best = NULL;
     text[n > 0 ? n : 0] = '\0';
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-        char *mark = strstr(line, " error ");
+        char *mark = strstr(line, " error: ");
         if (mark)
-            best = mark + 7;
+            best = mark + 8;
         else if (!best && strncmp(line, PROGRAM ": ", strlen(PROGRAM ": ")) == 0)
             best = line + strlen(PROGRAM ": ");
     }
@@ -127,7 +127,7 @@ static int ready_wait(struct trace_observer *o, int ready, int said, char *why)
     do
         n = poll(&wait, 1, TRACE_OBSERVER_READY_MS);
     while (n < 0 && errno == EINTR);
-    if (n > 0 && read(ready, word, sizeof(word)) > 0)
+    if (n > 0 && read(ready, word, sizeof(word)) > 0 && word[0] == 'r')
         return 0;
     int status = 0;
     if (n == 0) {

@@ -256,7 +256,7 @@ int bus_open(const struct bus_options *options, struct bus **ret_bus,
     if (s == NATS_OK)
         s = natsConnection_Connect(&bus->connection, bus->options);
     if (s == NATS_OK && atomic_fetch_add(&bus->generation, 1) == 0)
-        atomic_store(&bus->state, BUS_UP); /* no callback tells of the first one */
+        atomic_store(&bus->state, BUS_UP); /* libnats calls back for later connections only */
     if (s == NATS_NOT_YET_CONNECTED)
         why_set(bus, "no server answers");
     if (s == NATS_OK || s == NATS_NOT_YET_CONNECTED) {

@@ -118,7 +118,7 @@ void ask_free(struct cluster_ask *ask)
     free(ask);
 }
 
-/* Locked: whom we expect an answer of. */
+/* Locked: adds the nodes whose answers are expected. */
 static int expect(struct cluster *c, struct cluster_ask *ask, const struct cluster_wish *wish)
 {
     uint64_t now = clock_monotonic_ns();

@@ -1,4 +1,4 @@
-/* The cluster as memoird sees it: who is in it, questions to all, and the questions of others.
+/* The cluster as memoird sees it: its members, questions to all of them, and questions of other nodes.
  *
  * A thread of the cluster's own holds the connection, the list of members and the questions that are out.
  * The owner's thread (memoird's loop) never waits for it: it hands questions and answers over, is woken by
@@ -77,7 +77,7 @@ void cluster_turn(struct cluster *cluster);
 
 /* ---- asking ---- */
 
-/* What proves who asks. */
+/* The proof of the asker's identity. */
 struct cluster_proof {
     bool has_mac, has_signature;
     uint8_t key[MESSAGE_KEY_BYTES], mac[MESSAGE_MAC_BYTES];

@@ -1,4 +1,4 @@
-/* What the files of the cluster share. See cluster.h for who owns what. */
+/* What the files of the cluster share. See cluster.h for ownership. */
 #pragma once
 
 #include <sys/queue.h>
@@ -95,7 +95,7 @@ struct cluster {
     size_t open_n;
     struct greeting greetings[GREETINGS_MAX];
     size_t n_greetings;
-    uint32_t interval_ms;  /* of heartbeats, as told last */
+    uint32_t interval_ms;  /* between heartbeats, as last announced */
     uint64_t beat_ns;      /* when the next heartbeat is due */
     uint64_t beat_sent_ns; /* the last one */
     uint64_t watch_ns;     /* when the watchers of this node hear it next */

@@ -1,4 +1,4 @@
-/* Who is in the cluster. See member.h. */
+/* The members of the cluster. See member.h. */
 #include "cluster/member.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ static void member_remove(struct members *members, size_t at)
     names_mark(members, name);
 }
 
-/* Those who left or died make room, the longest gone first. */
+/* Evict the member that left or became unreachable first. False: all are alive. */
 static bool make_room(struct members *members)
 {
     size_t oldest = SIZE_MAX;

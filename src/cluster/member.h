@@ -1,4 +1,4 @@
-/* Who is in the cluster: a soft list from heartbeats. It is never stored or configured. Pure: time comes from the caller,
+/* The members of the cluster: a soft list from heartbeats. It is never stored or configured. Pure: time comes from the caller,
  * so that tests run it on virtual time. One thread.
  *
  * Heartbeats to all cost N * N messages per interval, so the interval grows with the number of members. Once it is longer
@@ -10,7 +10,7 @@
  * A member is
  *     ALIVE        its last heartbeat is not older than two of its intervals and MEMBER_GRACE_MS, it is not overdue where
  *                  this node watches it, and no report about it is older than MEMBER_DOUBT_MS
- *     UNREACHABLE  it fell silent, or the server told of its disconnection; it is still expected to
+ *     UNREACHABLE  it fell silent, or the server reported its disconnection; it is still expected to
  *                  answer, so that it is missed by name and never counted as zero
  *     LEFT         it said goodbye: not expected any more
  * and is forgotten MEMBER_FORGET_S after it fell silent, or MEMBER_LEFT_S after it left. */

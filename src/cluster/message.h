@@ -1,4 +1,4 @@
-/* The messages between nodes: their bytes, bounded and validated. Who sent one is not in it: the last
+/* The messages between nodes: their bytes, bounded and validated. They do not name their sender: the last
  * token of its subject is the sender's ID, which the server's permissions enforce (subject.h).
  *
  * A message begins with "MC", the version and its kind. Further fields follow; bytes after the last one
@@ -15,14 +15,14 @@ struct buffer;
 
 enum {
     MESSAGE_VERSION = 1,
-    MESSAGE_TEXT_MAX = 4096,      /* bytes of one part of a question */
-    MESSAGE_NAME_MAX = 63,        /* of a node, a version, a user */
-    MESSAGE_MAX = 900 << 10,      /* bytes of a message; NATS allows 1 MB unless told otherwise */
-    MESSAGE_PARTS_MAX = 16,       /* of one reply */
-    MESSAGE_REASON_MAX = 255,     /* why a question was refused */
-    MESSAGE_MAC_BYTES = 32,       /* HMAC-SHA256 */
-    MESSAGE_KEY_BYTES = 8,        /* which token */
-    MESSAGE_SIGNATURE_BYTES = 64, /* Ed25519: sign.h */
+    MESSAGE_TEXT_MAX = 4096,            /* bytes of one part of a question */
+    MESSAGE_NAME_MAX = 63,              /* of a node, a version, a user */
+    MESSAGE_MAX = 900 << 10,            /* bytes of a message; NATS allows 1 MB by default */
+    MESSAGE_PARTS_MAX = 16,             /* of one reply */
+    MESSAGE_REASON_MAX = 255,           /* why a question was refused */
+    MESSAGE_MAC_BYTES = 32,             /* HMAC-SHA256 */
+    MESSAGE_KEY_BYTES = 8,              /* which token */
+    MESSAGE_SIGNATURE_BYTES = 64,       /* Ed25519: sign.h */
     MESSAGE_NODE_DEADLINE_MAX = 600000, /* ms */
     MESSAGE_WATCH_END = 1,              /* value of message_hello.watch_ms */
     MESSAGE_ID_CHARS = 32,              /* of a node's ID: see subject.h */
@@ -72,7 +72,7 @@ struct message_rights {
 
 struct message_ask {
     struct message_nonce nonce;
-    uint32_t deadline_ms; /* after which nobody waits */
+    uint32_t deadline_ms; /* after which the asker no longer waits */
     enum message_what what;
     struct message_rights rights;
     const uint8_t *body;

@@ -1,5 +1,5 @@
-/* Heartbeats of this node and of others: who is here, and who has to be reported as lost. See member.h for the rules. All of it
- * runs on the cluster's thread. */
+/* Heartbeats of this node and of other nodes, and reports of lost nodes. See member.h for the rules. All of it runs on the
+ * cluster's thread. */
 #include <stdio.h>
 #include <string.h>
 

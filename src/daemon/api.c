@@ -406,8 +406,10 @@ static const struct http_route fixed[] = {
      .path = "/api/v1/processes/{pid}/tracking",
      .name = "processTracking",
      .summary = "Switch the tracking of a process on or off",
-     .help = "Takes the role control, and a process of your own or root. Off counts no further "
-             "allocations until it is on again. 409 for a process that is not tracked.",
+     .help =
+         "Takes the role control, and a process of your own or root. Off counts no further "
+         "allocations until it is on again. A process that is not tracked is attached: probes on its allocator "
+         "account what it allocates from then on; off removes them. 409 where that cannot be.",
      .params = process_params,
      .body_schema = "TrackingWish",
      .answer_schema = "Tracking",

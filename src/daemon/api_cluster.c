@@ -1,4 +1,4 @@
-/* The cluster over HTTP: who is in it, and questions to all nodes or to another one. */
+/* The cluster over HTTP: its members, and questions to all nodes or to another one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -269,6 +269,13 @@ void api_answer_leaks(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
     struct asking_viewer viewer = api_viewer(call);
+    const char *node = http_argument(call, "node");
+    if (node && api_cluster_call(call, daemon, node))
+        return;
+    if (!node && api_cluster_wanted(call)) { /* rows of all nodes, without what the books say */
+        api_answer_view(call, context);
+        return;
+    }
     struct evidence *e = calloc(1, sizeof(*e));
     if (!e) {
         api_failed(call, "the query failed", -ENOMEM);

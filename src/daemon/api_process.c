@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "book/control.h"
 #include "daemon/api_internal.h"
+#include "daemon/attaching.h"
 #include "daemon/daemon.h"
 #include "daemon/events.h"
 #include "daemon/hosts.h"
@@ -279,6 +280,8 @@ static enum tracking tracking_of(const struct ledger_process *p, const struct le
         return TRACKING_NONE;
     if (ledger_process_stopped(p))
         return TRACKING_OFF;
+    if (book->identity->source == BOOK_SOURCE_ATTACH)
+        return TRACKING_ON;
     MEMOIR_CLEANUP(closep)
     int fd = ledger_book_open(book);
     if (fd < 0 || book_control_read(book->reader, fd, &control) < 0)
@@ -291,12 +294,22 @@ static enum host_tracked tracked_of(const struct ledger_process *p, const struct
     return tracker_book(p) ? HOST_TRACKED_YES : facts->tracked;
 }
 
-static void tracking_json(struct http_call *call, const struct ledger_process *p,
-                          const struct facts *facts, uint32_t uid, struct json *json)
+/* Can probes account it? Those that have no malloc, or another processor's, are left out; the rest is found out by trying. */
+static bool can_attach(const struct daemon *daemon, enum host_tracked tracked)
+{
+    return !attaching_why_not(daemon->attaching) && tracked != HOST_TRACKED_KERNEL &&
+           tracked != HOST_TRACKED_GO && tracked != HOST_TRACKED_32BIT &&
+           tracked != HOST_TRACKED_MACHINE;
+}
+
+static void tracking_json(struct http_call *call, const struct daemon *daemon,
+                          const struct ledger_process *p, const struct facts *facts, uint32_t uid,
+                          struct json *json)
 {
     const struct ledger_book *book = tracker_book(p);
     enum tracking state = tracking_of(p, book);
     bool own = may_see(call, uid);
+    bool attach = state == TRACKING_NONE && can_attach(daemon, tracked_of(p, facts));
     json_object_begin(json);
     json_field_string(json, "state", tracking_words[state]);
     json_field_string(json, "source",
@@ -308,7 +321,8 @@ static void tracking_json(struct http_call *call, const struct ledger_process *p
                                                     : NULL);
     json_field_bool(json, "can",
                     own && http_viewer(call)->role == HTTP_CONTROL &&
-                        (state == TRACKING_ON || state == TRACKING_SUSPENDED));
+                        (state == TRACKING_ON || state == TRACKING_SUSPENDED || attach));
+    json_field_bool(json, "attach", attach);
     json_field_string(json, "command", state == TRACKING_NONE ? "memoir run COMMAND" : NULL);
     json_object_end(json);
 }
@@ -374,7 +388,7 @@ void api_answer_process(struct http_call *call, void *context)
     uint32_t uid = p ? p->uid : facts.uid;
     json_field_bool(json, "own", may_see(call, uid));
     json_key(json, "tracking");
-    tracking_json(call, p, &facts, uid, json);
+    tracking_json(call, daemon, p, &facts, uid, json);
     limit_json(&facts, json);
     json_object_end(json);
 }
@@ -411,22 +425,109 @@ static void cannot_track(struct http_call *call, const struct ledger_process *p,
                      "'memoir run COMMAND' counts every allocation",
                      p->name, (int)p->pid);
     else
-        http_problem(call, 409, "not-tracked",
-                     "the process is not tracked (%s), and cannot be while it runs: start it by "
-                     "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
-                     "tracking on later",
-                     why ? why : "nobody asked for it");
+        http_problem(
+            call, 409, "not-tracked",
+            "the process is not tracked (%s), and cannot be attached here while it runs: start it by "
+            "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
+            "tracking on later",
+            why ? why : "nobody asked for it");
 }
 
-static void tell(struct http_call *call, struct daemon *daemon, const struct ledger_process *p,
-                 bool on)
+/* What is switched. */
+struct tracked_process {
+    pid_t pid;
+    uint32_t uid;
+    const struct ledger_process *p; /* NULL: it keeps no book */
+};
+
+static void tell(struct http_call *call, struct daemon *daemon, const struct tracked_process *t,
+                 const char *what)
 {
     const struct http_viewer *viewer = http_viewer(call);
-    struct event event = {.kind = EVENT_TRACKING, .pid = p->pid, .uid = p->uid};
-    snprintf(event.program, sizeof(event.program), "%s", p->name);
-    snprintf(event.text, sizeof(event.text), "tracking of %s (PID %d) was %s by %s", p->name,
-             (int)p->pid, on ? "switched on" : "suspended", viewer->name);
+    struct event event = {.kind = EVENT_TRACKING, .pid = t->pid, .uid = t->uid};
+    snprintf(event.program, sizeof(event.program), "%s", t->p ? t->p->name : "");
+    snprintf(event.text, sizeof(event.text), "tracking of %s (PID %d) was %s by %s",
+             t->p ? t->p->name : "a process", (int)t->pid, what, viewer->name);
     events_add(daemon->events, &event);
+}
+
+static void switched(struct http_call *call, pid_t pid, enum tracking now, bool changed)
+{
+    struct json *json = http_json(call);
+    json_object_begin(json);
+    json_field_i64(json, "pid", pid);
+    json_field_string(json, "state", tracking_words[now]);
+    json_field_bool(json, "changed", changed);
+    json_object_end(json);
+}
+
+static void cannot_attach(struct http_call *call, const char *why)
+{
+    http_problem(call, 409, "cannot-attach", "%s", why);
+}
+
+/* Probes on a process that runs, by an observer that begins meanwhile: the handler runs again until it has. */
+static void attach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+{
+    const struct http_viewer *viewer = http_viewer(call);
+    char why[ATTACHING_WHY_MAX] = "";
+    enum attaching_state state = attaching_state(daemon->attaching, t->pid, why);
+    bool was = state == ATTACHING_ON && http_tries(call) == 0;
+    if (state == ATTACHING_NONE) {
+        int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid);
+        if (r < 0) {
+            cannot_attach(call, r == -EUSERS ? "too many processes are attached" : strerror(-r));
+            return;
+        }
+        state = attaching_state(daemon->attaching, t->pid, why);
+    }
+    if (state == ATTACHING_STARTING) {
+        http_again(call);
+    } else if (state == ATTACHING_ON) {
+        if (!was)
+            tell(call, daemon, t, "begun by probes");
+        switched(call, t->pid, TRACKING_ON, !was);
+    } else {
+        cannot_attach(call, why);
+    }
+}
+
+/* The handler runs again until the observer has removed its probes and its book. */
+static void detach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+{
+    int r = attaching_end(daemon->attaching, t->pid);
+    if (r == 0)
+        http_again(call);
+    else
+        api_failed(call, "its observer does not answer", r);
+}
+
+static bool detached(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+{
+    char why[ATTACHING_WHY_MAX];
+    if (attaching_state(daemon->attaching, t->pid, why) != ATTACHING_ENDED)
+        return false;
+    tell(call, daemon, t, "ended");
+    switched(call, t->pid, TRACKING_NONE, true);
+    return true;
+}
+
+static void suspend(struct http_call *call, struct daemon *daemon, const struct tracked_process *t,
+                    const struct ledger_book *book, enum tracking before, bool on)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = ledger_book_open(book);
+    int r = fd < 0 ? fd
+                   : book_control_ask(book->reader, fd, BOOK_CONTROL_SUSPENDED,
+                                      on ? 0 : BOOK_CONTROL_SUSPENDED);
+    if (r < 0) {
+        api_failed(call, "the process's book could not be written", r);
+        return;
+    }
+    enum tracking now = tracking_of(t->p, book);
+    if (now != before)
+        tell(call, daemon, t, on ? "switched on" : "suspended");
+    switched(call, t->pid, now, now != before);
 }
 
 void api_answer_tracking(struct http_call *call, void *context)
@@ -447,8 +548,8 @@ void api_answer_tracking(struct http_call *call, void *context)
     if (!facts_take(call, daemon, (pid_t)pid, &facts) ||
         (!p && !facts.listed && wait_for_table(call, daemon, (pid_t)pid)))
         return;
-    uint32_t uid = p ? p->uid : facts.uid;
-    if (!may_see(call, uid)) {
+    struct tracked_process t = {(pid_t)pid, p ? p->uid : facts.uid, p};
+    if (!may_see(call, t.uid)) {
         http_problem(
             call, 403, "not-yours",
             "process %llu belongs to another user: only that user and root switch its tracking",
@@ -457,26 +558,16 @@ void api_answer_tracking(struct http_call *call, void *context)
     }
     const struct ledger_book *book = tracker_book(p);
     enum tracking before = tracking_of(p, book);
-    if (before != TRACKING_ON && before != TRACKING_SUSPENDED) {
+    if (book && book->identity->source == BOOK_SOURCE_ATTACH) {
+        if (on)
+            attach(call, daemon, &t);
+        else
+            detach(call, daemon, &t);
+    } else if (before == TRACKING_ON || before == TRACKING_SUSPENDED) {
+        suspend(call, daemon, &t, book, before, on);
+    } else if (on && can_attach(daemon, tracked_of(p, &facts))) {
+        attach(call, daemon, &t);
+    } else if (on || !detached(call, daemon, &t)) {
         cannot_track(call, p, &facts);
-        return;
     }
-    MEMOIR_CLEANUP(closep)
-    int fd = ledger_book_open(book);
-    int r = fd < 0 ? fd
-                   : book_control_ask(book->reader, fd, BOOK_CONTROL_SUSPENDED,
-                                      on ? 0 : BOOK_CONTROL_SUSPENDED);
-    if (r < 0) {
-        api_failed(call, "the process's book could not be written", r);
-        return;
-    }
-    enum tracking now = tracking_of(p, book);
-    if (now != before)
-        tell(call, daemon, p, on);
-    struct json *json = http_json(call);
-    json_object_begin(json);
-    json_field_u64(json, "pid", pid);
-    json_field_string(json, "state", tracking_words[now]);
-    json_field_bool(json, "changed", now != before);
-    json_object_end(json);
 }

@@ -86,6 +86,7 @@ static void site_json(struct json *json, const struct heap_scan_site *row, struc
     json_field_u64(json, "bytes", row->bytes);
     json_field_u64(json, "oldest_seconds", row->oldest_ns / NS_PER_S);
     json_field_string(json, "site", site ? site->text : NULL);
+    json_field_string(json, "via", site ? site->via : NULL);
     json_field_string(json, "frame", site ? site->frame : NULL);
     json_field_string(json, "function", site ? site->function : NULL);
     json_field_string(json, "file", site ? site->file : NULL);

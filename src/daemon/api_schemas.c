@@ -164,12 +164,13 @@ static const struct http_schema schemas[] = {
         "own": {"type": "boolean", "description": "you may see its call sites, blocks and command"},
         "tracking": {
             "type": "object",
-            "required": ["state", "source", "why", "can", "command"],
+            "required": ["state", "source", "why", "can", "attach", "command"],
             "properties": {
                 "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
-                "source": {"type": ["string", "null"], "description": "who counts: track, client, socket ..."},
+                "source": {"type": ["string", "null"], "description": "who counts: track, attach, client, socket ..."},
                 "why": {"type": ["string", "null"], "description": "why it is not tracked"},
                 "can": {"type": "boolean", "description": "you may switch it"},
+                "attach": {"type": "boolean", "description": "switching it on puts probes on its allocator while it runs"},
                 "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
         "limit": {
             "type": ["object", "null"],
@@ -213,6 +214,7 @@ static const struct http_schema schemas[] = {
                 "bytes": {"type": "integer"},
                 "oldest_seconds": {"type": "integer"},
                 "site": {"type": ["string", "null"]},
+                "via": {"type": ["string", "null"]},
                 "frame": {"type": ["string", "null"]},
                 "function": {"type": ["string", "null"]},
                 "file": {"type": ["string", "null"]}}}}}})},
@@ -302,7 +304,8 @@ static const struct http_schema schemas[] = {
         "program": {"type": "string"},
         "at_peak": {"type": "boolean", "description": "live figures are those at the peak of each account, not those of now"},
         "values": {"type": "array", "items": {"type": "string"}, "description": "what the figures of a node are"},
-        "names": {"type": "array", "items": {"type": "string"}, "description": "functions"},
+        "names": {"type": "array", "items": {"type": "string"}, "description": "functions, in short"},
+        "functions": {"type": "array", "items": {"type": ["string", "null"]}, "description": "the whole name of each; null where it is no longer"},
         "modules": {"type": "array", "items": {"type": ["string", "null"]}, "description": "of each name: path of its file"},
         "keys": {"type": "array", "items": {"type": "string"}, "description": "of each name: the same at every moment and in every run"},
         "nodes": {

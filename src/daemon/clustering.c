@@ -389,11 +389,14 @@ int clustering_reload(struct clustering *c)
     bool same = c->cluster && some && strcmp(before.urls, now.urls) == 0 &&
                 strcmp(before.id, now.id) == 0 && strcmp(before.password, now.password) == 0 &&
                 strcmp(before.server, now.server) == 0 && strcmp(before.name, now.name) == 0;
-    clustering_settings_release(&now);
-    if (same) { /* another account, perhaps */
+    if (same) { /* another account or another list of trusted nodes, perhaps */
+        c->settings.trust = now.trust;
+        now.trust = before.trust;
         clustering_server_reload(c->server);
-        return 0;
     }
+    clustering_settings_release(&now);
+    if (same)
+        return 0;
     clustering_stop(c);
     clustering_settings_release(&c->settings);
     return settings_apply(c);

@@ -35,7 +35,7 @@ struct cluster *clustering_cluster(const struct clustering *clustering);
 /* What this node is called in the column `node`; NULL: by its host name. */
 const char *clustering_node_name(const struct clustering *clustering);
 
-/* Who asks other nodes. */
+/* The user on whose behalf other nodes are asked. */
 struct clustering_viewer {
     struct asking_viewer local;
     const char *user;  /* its name here, for nodes that trust us to vouch; NULL: none */
@@ -81,7 +81,7 @@ struct clustering_called {
 };
 int clustering_called_read(const struct buffer *bytes, struct clustering_called *ret);
 
-/* Nobody waits for it any more: done() is not called. NULL is fine. */
+/* Drop the question: done() is not called. NULL is fine. */
 void clustering_drop(struct clustering_ask *ask);
 
 /* Such an error for people. */

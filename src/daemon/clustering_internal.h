@@ -86,7 +86,7 @@ struct clustering {
 
 /* ---- clustering_rights.c ---- */
 
-/* As whom another node asks, and what that allows. */
+/* The local identity of a question of another node, and what it allows. */
 struct clustering_rights {
     struct asking_viewer viewer;
     bool control;

@@ -25,7 +25,7 @@ enum { PATH_BYTES = 4096 + 64, USER = CHORES_USERS - 1 };
 struct clustering_past {
     struct clustering *clustering;
     struct cluster_question *question; /* of another node, or */
-    struct clustering_ask *ask;        /* our own part of one of ours; both NULL: nobody waits */
+    struct clustering_ask *ask; /* our own part of one of ours; both NULL: the answer is dropped */
     LIST_ENTRY(clustering_past) link;
     struct query *query;
     struct clustering_window window;
@@ -48,7 +48,7 @@ void clustering_window_settle(struct clustering_window *window)
     window->step_s = (window->step_s + unit_s - 1) / unit_s * unit_s;
 }
 
-/* Who waits gets the answer, or the reason why there is none. Any thread. */
+/* Hand over the answer, or the reason why there is none. Any thread. */
 static void deliver(struct clustering_past *past, const struct buffer *bytes, const char *why)
 {
     struct clustering *c = past->clustering;

@@ -135,7 +135,7 @@ static int config_take(struct clustering_settings *s, const struct config *confi
     return config->cluster_password_file[0] ? password_read(s, config->cluster_password_file) : 0;
 }
 
-/* ---- who we are ---- */
+/* ---- the identity of this node ---- */
 
 static int machine_id(const char *state, char *ret_text, size_t size)
 {

@@ -138,12 +138,12 @@ static int body_read(const struct message_ask *ask, struct clustering_work *work
     return in.bad ? -EBADMSG : 0;
 }
 
-/* Rows that are private as a whole are for those who have a right on this node. */
+/* Tables whose rows are private as a whole need a right on this node. */
 static const char *refusal(const struct clustering_work *work)
 {
     const struct query_table *table = query_table_find(work->words[0]);
-    bool nobody = !work->viewer.sees_all && work->viewer.uid == UINT32_MAX;
-    if (table && table->private_rows && nobody)
+    bool anonymous = !work->viewer.sees_all && work->viewer.uid == UINT32_MAX;
+    if (table && table->private_rows && anonymous)
         return "details of processes need a token of this node, or a node that it trusts";
     return NULL;
 }

@@ -22,6 +22,7 @@
 #include "daemon/allowance.h"
 #include "daemon/api.h"
 #include "daemon/asking.h"
+#include "daemon/attaching.h"
 #include "daemon/behalf.h"
 #include "daemon/broker.h"
 #include "daemon/clustering.h"
@@ -320,6 +321,9 @@ static void start_tracing(struct daemon *daemon)
     int r = tracing_new(daemon, &daemon->tracing);
     if (r < 0)
         log_error("cannot trace CUDA programs: %s", strerror(-r));
+    r = attaching_new(daemon, &daemon->attaching);
+    if (r < 0)
+        log_error("cannot attach to running processes: %s", strerror(-r));
 }
 
 /* The same for other nodes. */
@@ -582,6 +586,7 @@ void daemon_stop(struct daemon *daemon)
     history_free(daemon->history);
     growing_free(daemon->growing);
     driver_facts_free(daemon->driver);
+    attaching_free(daemon->attaching);
     tracing_free(daemon->tracing);
     watch_free(daemon->watch);
     ledger_free(daemon->ledger);

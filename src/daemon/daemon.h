@@ -29,6 +29,7 @@ struct reaper;
 struct retired;
 struct server;
 struct traces;
+struct attaching;
 struct tracing;
 struct watch;
 struct web;
@@ -63,6 +64,7 @@ struct daemon {
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
     struct driver_facts *driver;    /* what NVML says; NULL: it is not asked */
     struct tracing *tracing;        /* the observer */
+    struct attaching *attaching;    /* observers of heaps */
     struct traces *traces;          /* what it knows of processes */
     struct clustering *clustering;  /* other nodes; NULL: it cannot be had */
     struct allowance *retire_share; /* of lines and records, by user */

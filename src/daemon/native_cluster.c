@@ -98,7 +98,7 @@ static struct native_cluster *native_cluster_new(const struct daemon *daemon, co
     return n;
 }
 
-/* False: it could not, and the client was told. */
+/* False: it failed, and the client has its error. */
 static bool begin(struct native_client *client)
 {
     struct daemon *daemon = client->native->daemon;
@@ -166,7 +166,7 @@ static bool answer_when_done(struct native_client *client)
 
 /* ---- calls ---- */
 
-/* {"status":200,"type":"application/json","body":"..."} into `out`, and who answered into `summary`. */
+/* {"status":200,"type":"application/json","body":"..."} into `out`, and the nodes that answered into `summary`. */
 static void on_called(void *context, struct gather *gather)
 {
     struct native_cluster *n = context;
@@ -236,7 +236,7 @@ bool native_cluster_query(struct native_client *client)
     return answer_when_done(client);
 }
 
-/* Those who may stop memoird may tell it where its cluster is. */
+/* For users that may stop memoird: its own and root. */
 static bool reload(struct native_client *client)
 {
     struct native_error error;

@@ -41,8 +41,7 @@ extern char **environ;
 
 /* ---- where things are ---- */
 
-/* Beside memoird in a build folder, in libexec of an installed tree. */
-static bool program_find(struct tracing *t)
+bool tracing_program_find(char *path, size_t size)
 {
     static const char *const places[] = {"../libexec/memoir/memoir-observe",
                                          "../observe/memoir-observe"};
@@ -56,8 +55,8 @@ static bool program_find(struct tracing *t)
         return false;
     name[1] = '\0';
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        int len = snprintf(t->program, sizeof(t->program), "%s%s", self, places[i]);
-        if (len < (int)sizeof(t->program) && access(t->program, X_OK) == 0)
+        int len = snprintf(path, size, "%s%s", self, places[i]);
+        if (len < (int)size && access(path, X_OK) == 0)
             return true;
     }
     return false;
@@ -260,7 +259,7 @@ int tracing_new(struct daemon *daemon, struct tracing **ret_tracing)
         state_set(t, TRACING_OFF, "memoird looks at one directory only");
     else if (len >= (int)sizeof(t->socket))
         state_set(t, TRACING_OFF, "the path of its socket is too long");
-    else if (!program_find(t))
+    else if (!tracing_program_find(t->program, sizeof(t->program)))
         state_set(t, TRACING_OFF, "memoir-observe is not installed");
     else
         t->state = TRACING_STARTING;

@@ -28,6 +28,9 @@ enum tracing_state {
     TRACING_FAILED, /* tried again later: see why */
 };
 
+/* The path of memoir-observe: beside memoird in a build folder, in libexec of an installed tree. False: it is not there. */
+bool tracing_program_find(char *path, size_t size);
+
 /* 0, also where nothing can be traced. */
 int tracing_new(struct daemon *daemon, struct tracing **ret_tracing);
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +97,15 @@ static enum control_result request(void *context, int fd, const char *line, stru
 
 /* ---- beginning ---- */
 
-static int fail(const char *what, int error)
+static int fail(struct heap *h, int error, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int fail(struct heap *h, int error, const char *fmt, ...)
 {
-    log_error("%s: %s", what, strerror(-error));
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(h->why, sizeof(h->why), fmt, args);
+    va_end(args);
     return error;
 }
 
@@ -106,29 +113,31 @@ static int fail(const char *what, int error)
 static int process_hold(struct heap *h)
 {
     struct proc_stat stat;
-    h->pidfd = (int)syscall(SYS_pidfd_open, h->options->pid, 0);
-    if (h->pidfd < 0 || proc_stat_read(h->options->pid, &stat) < 0 || stat.dead) {
-        log_error("there is no process %d", (int)h->options->pid);
-        return -ESRCH;
-    }
+    pid_t pid = h->options->pid;
+    h->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (h->pidfd < 0 || proc_stat_read(pid, &stat) < 0 || stat.dead)
+        return fail(h, -ESRCH, "there is no process %d", (int)pid);
+    if (!heap_may_trace(h->options->uid, pid))
+        return fail(
+            h, -EPERM,
+            "process %d is not one that user %u may trace: it belongs to another user, has more "
+            "rights, or ptrace is restricted",
+            (int)pid, h->options->uid);
     return 0;
 }
 
 static int probes_load(struct heap *h)
 {
-    char why[HEAP_KERNEL_WHY_MAX];
     struct heap_kernel_options options = {
         .pid = h->options->pid,
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
     };
-    int r = heap_target_find(h->options->pid, &h->target, why);
+    int r = heap_target_find(h->options->pid, &h->target, h->why);
     if (r == 0)
-        r = heap_kernel_open(&options, &h->kernel, why);
-    if (r < 0) {
-        log_error("%s", why);
+        r = heap_kernel_open(&options, &h->kernel, h->why);
+    if (r < 0)
         return r;
-    }
     heap_kernel_state(h->kernel)->mean =
         h->options->sample_bytes ? h->options->sample_bytes : HEAP_SAMPLE_BYTES;
     return 0;
@@ -136,14 +145,12 @@ static int probes_load(struct heap *h)
 
 static int probes_attach(struct heap *h)
 {
-    char why[HEAP_KERNEL_WHY_MAX];
     store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     for (size_t i = 0; i < h->target.n; i++) {
         const struct heap_target_file *f = &h->target.files[i];
-        int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, why);
+        int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, h->why);
         if (r < 0) {
             heap_kernel_detach(h->kernel);
-            log_error("no probes on '%s': %s", f->path, why);
             return r;
         }
     }
@@ -175,14 +182,14 @@ static int start(struct heap *h)
     if (r == 0)
         r = heap_callers_new(h->process, &h->callers);
     if (r < 0)
-        return fail("cannot look into the process", r);
+        return fail(h, r, "cannot look into the process: %s", strerror(-r));
     r = heap_book_open(h);
     if (r < 0)
-        return fail("cannot make a book for the process", r);
+        return fail(h, r, "cannot make a book for the process: %s", strerror(-r));
     if (h->options->socket) {
         r = control_new(request, h, h->options->socket, &h->control);
         if (r < 0)
-            return fail("cannot listen", r);
+            return fail(h, r, "cannot listen at '%s': %s", h->options->socket, strerror(-r));
     }
     python_follow(h);
     uint64_t before = clock_monotonic_ns();
@@ -280,11 +287,14 @@ static int loop_run(struct heap *h, int signals)
 
 static void ready_tell(const struct heap *h)
 {
-    if (h->options->ready_fd < 0)
+    int fd = h->options->ready_fd;
+    if (h->why[0])
+        log_error("%s", h->why);
+    if (fd < 0)
         return;
-    if (write(h->options->ready_fd, "ready\n", 6) < 0)
+    if ((h->why[0] ? dprintf(fd, "failed %s\n", h->why) : dprintf(fd, "ready\n")) < 0)
         log_debug("the starter does not wait any more: %m");
-    close(h->options->ready_fd);
+    close(fd);
 }
 
 /* The program is free of probes first, then the last figures are told. */
@@ -337,10 +347,9 @@ int heap_run(const struct heap_options *options)
     h->pidfd = -1;
     h->book.place = -1;
     int r = start(h);
-    if (r == 0) {
-        ready_tell(h);
+    ready_tell(h);
+    if (r == 0)
         r = loop_run(h, signals);
-    }
     if (r < 0)
         h->end = HEAP_FAILED;
     finish(h);

@@ -45,6 +45,7 @@ struct heap {
     struct control *control;
     int pidfd;
     enum heap_end end;
+    char why[HEAP_KERNEL_WHY_MAX]; /* it could not begin */
     uint64_t started_ns, attached_ns, unheld_ns;
 
     struct heap_told *told; /* HEAP_NODES_MAX */
@@ -63,6 +64,13 @@ struct heap {
         unsigned over; /* looks in a row that were above the budget */
     } budget;
 };
+
+/* ---- heap_rights.c ---- */
+
+/* May user `uid` trace the process with ptrace? The rules of the kernel for processes that are no relatives, on the safe side: all its
+ * user and group IDs are the user's, it can be dumped, it has no capabilities, and lives in our user namespace; and Yama does not
+ * restrict tracing. An observer that memoird starts cannot become the user and try. 0 is root, who may. */
+bool heap_may_trace(uint32_t uid, pid_t pid);
 
 /* ---- heap_book.c ---- */
 

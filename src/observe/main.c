@@ -36,6 +36,7 @@ enum {
     OPTION_ORPHANS,
     OPTION_HEAP,
     OPTION_KEEP_ENDED,
+    OPTION_FOR,
     OPTION_SAMPLE,
     OPTION_BUDGET,
     OPTION_VERBOSE,
@@ -65,6 +66,7 @@ static const struct option options_known[] = {
     {"remove-orphans", no_argument, NULL, OPTION_ORPHANS},
     {"heap", no_argument, NULL, OPTION_HEAP},
     {"keep-ended", no_argument, NULL, OPTION_KEEP_ENDED},
+    {"for", required_argument, NULL, OPTION_FOR},
     {"sample-bytes", required_argument, NULL, OPTION_SAMPLE},
     {"budget", required_argument, NULL, OPTION_BUDGET},
     {"verbose", no_argument, NULL, OPTION_VERBOSE},
@@ -100,6 +102,7 @@ static const char help[] =
     "  --heap                probes on the allocator of the process; of the other options it takes --socket, --dir, --ready, --linger,\n"
     "                        --blocks-max, --two-links and:\n"
     "  --keep-ended          leave the book when the process ends, for memoird\n"
+    "  --for UID             on behalf of this user, who must be allowed to trace the process\n"
     "  --sample-bytes N      bytes between two stacks, on average\n"
     "  --budget PERCENT      of the process's CPU time that probes may take before they are in for part of the time only; 0: any\n"
     "  --verbose             log more\n"
@@ -139,6 +142,9 @@ static bool heap_option_take(int option, unsigned long n, struct heap_options *h
     case OPTION_KEEP_ENDED:
         h->keep_ended = true;
         return true;
+    case OPTION_FOR:
+        h->uid = (uint32_t)n;
+        return true;
     case OPTION_SAMPLE:
         h->sample_bytes = (uint32_t)n;
         return true;
@@ -159,7 +165,7 @@ static int option_take(int option, const char *name, struct observer_options *o,
     bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM ||
                    option == OPTION_READY || option == OPTION_LINGER || option == OPTION_KEEP ||
                    (option >= OPTION_RING && option <= OPTION_USER_QUOTA) ||
-                   option == OPTION_SAMPLE || option == OPTION_BUDGET;
+                   option == OPTION_SAMPLE || option == OPTION_BUDGET || option == OPTION_FOR;
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
     if (heap_option_take(option, n, h, heap))

@@ -1,14 +1,31 @@
 /* process.bpf.h: which process and thread a probe runs in. Included by probe.bpf.c alone. */
 #pragma once
 
-/* A set-uid process acts with more rights than its real user has: its history is root's. */
+static bool is_dumpable(struct task_struct *task)
+{
+    const struct mm_struct___long *with_long = (const void *)BPF_CORE_READ(task, mm);
+    const struct mm_struct___bits *with_bits = (const void *)with_long;
+    unsigned long flags = MM_DUMPABLE_BY_USER;
+    if (bpf_core_field_exists(with_long->flags))
+        flags = BPF_CORE_READ(with_long, flags);
+    else if (bpf_core_field_exists(with_bits->flags))
+        bpf_core_read(&flags, sizeof(flags), &with_bits->flags);
+    return (flags & MM_DUMPABLE_MASK) == MM_DUMPABLE_BY_USER;
+}
+
+/* The user who may see the history of the current process. That is its real user only if this user could trace it: not one that is
+ * set-uid, set-gid or privileged, or has hidden itself. In a user namespace capabilities are those of its maker. */
 static uint32_t current_user(void)
 {
     struct task_struct *task = bpf_get_current_task_btf();
-    uint32_t uid = BPF_CORE_READ(task, cred, uid.val);
-    bool one =
-        BPF_CORE_READ(task, cred, euid.val) == uid && BPF_CORE_READ(task, cred, suid.val) == uid;
-    return one ? uid : 0;
+    const struct cred *cred = BPF_CORE_READ(task, cred);
+    uint32_t uid = BPF_CORE_READ(cred, uid.val), gid = BPF_CORE_READ(cred, gid.val);
+    uint64_t capabilities = 0;
+    bool plain = BPF_CORE_READ(cred, euid.val) == uid && BPF_CORE_READ(cred, suid.val) == uid &&
+                 BPF_CORE_READ(cred, egid.val) == gid && BPF_CORE_READ(cred, sgid.val) == gid;
+    if (!BPF_CORE_READ(cred, user_ns, parent))
+        bpf_core_read(&capabilities, sizeof(capabilities), &cred->cap_permitted);
+    return plain && !capabilities && is_dumpable(task) ? uid : 0;
 }
 
 /* The user whose quota the process is counted in: by its real uid, for a set-uid program is started by its user. */

@@ -2,7 +2,9 @@
 #include "observe/process_book.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -49,6 +51,18 @@ static void predecessors_remove(const struct book_header *header, const char *pa
         log_debug("took the place of %zu older books of process %d", p.n, header->pid);
 }
 
+/* Its user can read the book, which tells where the program allocates. So it must be one that this user could trace: not set-uid,
+ * set-gid, privileged, or hidden, of which the kernel says in /proc that it is root's. */
+static bool user_may_see(pid_t pid, uint32_t uid)
+{
+    char path[64];
+    struct stat st;
+    struct proc_ids ids;
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    return proc_ids_read(pid, &ids) == 0 && proc_claim(pid, &ids, uid) == PROC_CLAIM_OWN &&
+           stat(path, &st) == 0 && st.st_uid == uid;
+}
+
 static int writer_make(struct process_book *b, uint32_t source, pid_t pid)
 {
     b->w = book_private_new(sizeof(*b->w));
@@ -63,6 +77,8 @@ static int writer_make(struct process_book *b, uint32_t source, pid_t pid)
     r = subject_read(pid, 0, header);
     if (r < 0)
         return r;
+    if (header->uid != 0 && !user_may_see(pid, header->uid))
+        header->uid = 0;
     header->command[0] = '\0'; /* lies in memory of the process, which may never answer */
     header->parent_pid = 0;
     header->writer_pid = getpid();

@@ -8,8 +8,10 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "pin/cost_file.h"
+#include "pin/crew.h"
 #include "pin/manager.h"
 #include "pin/region.h"
+#include "pin/stage.h"
 
 enum { TRIES = 3, POINTS = 5, MIB = 1 << 20, TOUCH_BYTES = 8 << 20 };
 static const uint64_t points[POINTS] = {64 << 10, 512 << 10, 4 * MIB, 16 * MIB, 64 * MIB};
@@ -112,6 +114,47 @@ static uint64_t touch_ns_mib(void)
     return took / (TOUCH_BYTES / MIB);
 }
 
+/* ---- staging ---- */
+
+static bool staged_once(const struct bench *b, uint64_t bytes, enum pin_direction to,
+                        unsigned threads, uint64_t *ret_ns)
+{
+    struct stage stage;
+    uint64_t start = clock_monotonic_ns();
+    if (!stage_begin(&stage, b->host, b->device, bytes, to, NULL, false, threads))
+        return false;
+    CUresult r = to == PIN_TO_DEVICE ? b->driver->memcpyHtoD(b->device, b->host, STAGE_PROBE)
+                                     : b->driver->memcpyDtoH(b->host, b->device, STAGE_PROBE);
+    bool fine = r == CUDA_SUCCESS && stage_run(&stage);
+    stage_end(&stage);
+    *ret_ns = clock_monotonic_ns() - start;
+    return fine;
+}
+
+/* One number of threads and one direction, at the points that are large enough. What cannot be
+ * measured stays 0, and is not used. */
+static void staged(const struct bench *b, unsigned count, enum pin_direction to)
+{
+    uint64_t *table = b->cost->staged_ns[count][to];
+    uint32_t known = 0;
+    for (unsigned i = 0; i < POINTS && points[i] <= b->bytes; i++) {
+        uint64_t t[TRIES], first;
+        bool fine =
+            points[i] >= PIN_STAGE_MIN && staged_once(b, points[i], to, 1u << count, &first);
+        for (unsigned n = 0; n < TRIES && fine; n++)
+            fine = staged_once(b, points[i], to, 1u << count, &t[n]);
+        if (!fine)
+            continue;
+        unsigned at = 63 - (unsigned)__builtin_clzll(points[i]) - PIN_COST_FIRST_SHIFT;
+        table[at] = median(t);
+        known |= UINT32_C(1) << at;
+    }
+    if (__builtin_popcount(known) >= 2)
+        finish(table, known);
+    else
+        memset(table, 0, PIN_COST_SIZES * sizeof(*table));
+}
+
 static int measure(struct bench *b)
 {
     uint32_t known = 0;
@@ -128,6 +171,9 @@ static int measure(struct bench *b)
     finish(b->cost->register_ns, known);
     finish(b->cost->unregister_ns, known);
     b->cost->touch_ns_mib = touch_ns_mib();
+    for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= crew_cpus(); i++)
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
+            staged(b, i, (enum pin_direction)d);
     return pin_cost_valid(b->cost) ? 0 : -EINVAL;
 }
 
@@ -177,6 +223,7 @@ int pin_calibrate_now(struct pin_cost *ret_cost, char *ret_path, size_t path_siz
     struct cost_machine machine;
     if (!d || !machine_find(d, &machine))
         return -ENODEV;
+    (void)pin_ready(); /* staging needs the tables */
     bool outer = pin_inside;
     pin_inside = true;
     int r = pin_calibrate_measure(d, ret_cost);
@@ -192,7 +239,9 @@ static void adopt(const struct pin_cost *cost)
     struct pin_manager *m = &pin_manager;
     if (!pin_lock())
         return;
+    unsigned cpus = m->policy.cost.stage_cpus;
     m->policy.cost = *cost;
+    m->policy.cost.stage_cpus = cpus;
     if (!pin_settings.unlimited && pin_settings.price_ns_mib == UINT64_MAX)
         m->policy.options.price_ns_mib = cost->touch_ns_mib;
     pin_unlock();

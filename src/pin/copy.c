@@ -7,6 +7,7 @@
 #include "pin/manager.h"
 #include "pin/registration.h"
 #include "pin/state.h"
+#include "pin/touch.h"
 
 static struct extent *extent_at(const void *host)
 {
@@ -47,6 +48,18 @@ static void promote(struct extent *e, struct pin_decision *d, uint64_t now_ns)
     }
 }
 
+/* Memory that the program has registered, or that a graph refers to, is the driver's matter. */
+static unsigned stage_threads(const struct extent *e, const void *host, uint64_t bytes,
+                              enum pin_direction to)
+{
+    const struct pin_manager *m = &pin_manager;
+    uint64_t room = e->start + e->size - (uintptr_t)host;
+    if (e->foreign || e->stuck || e->account.pinned || e->account.reason == PIN_REASON_GRAPH ||
+        m->dead || bytes > room)
+        return 0;
+    return pin_cost_stage_threads(&m->policy.cost, bytes, to);
+}
+
 void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,
                     bool captured)
 {
@@ -80,6 +93,8 @@ void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enu
             promote(e, &d, now_ns);
         copy->pinned = (e->registered_bytes || load_relaxed(&e->state) != EXTENT_STILL) &&
                        pin_settings.mode != PIN_SHADOW;
+        if (!copy->pinned && !captured)
+            copy->stage_threads = stage_threads(e, host, bytes, to);
         pin_unlock();
     }
 }
@@ -96,6 +111,11 @@ void pin_copy_end(struct pin_copy *copy, bool done)
             m->counts.pinned_copies++;
             m->counts.pinned_copied_bytes += copy->bytes;
         }
+        /* Mode shadow stages nothing, and counts what would have been. */
+        if (copy->staged || (copy->stage_threads && pin_settings.mode == PIN_SHADOW))
+            pin_policy_staged(&m->policy, copy->bytes, copy->to);
+        m->counts.staged_copies += copy->staged;
+        m->counts.staged_bytes += copy->staged ? copy->bytes : 0;
         pin_state_block(e);
         pin_unlock();
     }
@@ -210,6 +230,7 @@ static void drop(struct extent *e)
 
 void pin_dropping(void *address, size_t bytes)
 {
+    touch_stop(address);
     if (load_relaxed(&pin_manager.counts.registered_bytes))
         range(address, bytes, drop);
 }

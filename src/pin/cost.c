@@ -27,11 +27,51 @@ uint64_t pin_cost_at(const uint64_t table[static PIN_COST_SIZES], uint64_t bytes
                       (int64_t)((__int128)rise * (int64_t)part / (int64_t)from));
 }
 
-uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+static unsigned threads_of(unsigned count)
+{
+    return 1u << count;
+}
+
+/* The number of threads that is fastest, and what the copy takes then. */
+static unsigned stage_best(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to,
+                           uint64_t *ret_ns)
 {
     uint64_t pageable = pin_cost_at(cost->pageable_ns[to], bytes);
+    unsigned best = 0;
+    *ret_ns = pageable;
+    for (unsigned i = 0; bytes >= PIN_STAGE_MIN && i < PIN_STAGE_COUNTS; i++) {
+        uint64_t ns = pin_cost_at(cost->staged_ns[i][to], bytes);
+        if (ns && threads_of(i) <= cost->stage_cpus && ns < *ret_ns && ns < pageable / 10 * 9) {
+            best = threads_of(i);
+            *ret_ns = ns;
+        }
+    }
+    return best;
+}
+
+unsigned pin_cost_stage_threads(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+{
+    uint64_t ns;
+    return stage_best(cost, bytes, to, &ns);
+}
+
+uint64_t pin_cost_unpinned_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+{
+    uint64_t ns;
+    (void)stage_best(cost, bytes, to, &ns);
+    return ns;
+}
+
+uint64_t pin_cost_staging_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+{
+    return pin_cost_at(cost->pageable_ns[to], bytes) - pin_cost_unpinned_ns(cost, bytes, to);
+}
+
+uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to)
+{
+    uint64_t unpinned = pin_cost_unpinned_ns(cost, bytes, to);
     uint64_t pinned = pin_cost_at(cost->pinned_ns[to], bytes);
-    return pageable > pinned ? pageable - pinned : 0;
+    return unpinned > pinned ? unpinned - pinned : 0;
 }
 
 uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes)
@@ -47,8 +87,20 @@ static bool table_valid(const uint64_t table[static PIN_COST_SIZES])
     return true;
 }
 
+static bool stage_valid(const uint64_t table[static PIN_COST_SIZES])
+{
+    uint64_t any = 0;
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++)
+        any |= table[i];
+    return any == 0 || table_valid(table);
+}
+
 bool pin_cost_valid(const struct pin_cost *cost)
 {
+    for (unsigned i = 0; i < PIN_STAGE_COUNTS; i++)
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
+            if (!stage_valid(cost->staged_ns[i][d]))
+                return false;
     for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
         if (!table_valid(cost->pageable_ns[d]) || !table_valid(cost->pinned_ns[d]))
             return false;

@@ -16,6 +16,8 @@ enum pin_direction { PIN_TO_DEVICE = 0, PIN_FROM_DEVICE = 1, PIN_DIRECTIONS = 2 
 enum {
     PIN_COST_SIZES = 17,       /* points of a table: */
     PIN_COST_FIRST_SHIFT = 14, /* 16 KiB, and each further one twice as large, to 1 GiB */
+    PIN_STAGE_COUNTS = 3,      /* numbers of threads that staging is measured with: 1, 2, 4 */
+    PIN_STAGE_MIN = 4 << 20,   /* smaller copies are never staged */
 };
 
 struct pin_cost {
@@ -24,11 +26,22 @@ struct pin_cost {
     uint64_t register_ns[PIN_COST_SIZES];                 /* of memory that was touched before */
     uint64_t unregister_ns[PIN_COST_SIZES];
     uint64_t touch_ns_mib; /* first touch of 1 MiB on ordinary pages */
+    /* A copy of pageable memory through the staging ring (stage.h); 0: not measured. */
+    uint64_t staged_ns[PIN_STAGE_COUNTS][PIN_DIRECTIONS][PIN_COST_SIZES];
+    unsigned stage_cpus; /* of this process, not of the machine: threads that may copy; 0: none */
 };
 
 /* A table at any size: a constant below its first point, a straight line between points, in
  * proportion beyond the last. */
 uint64_t pin_cost_at(const uint64_t table[static PIN_COST_SIZES], uint64_t bytes);
+
+/* How many threads make a copy of `bytes` of memory that is not pinned through the staging ring; 0:
+ * the driver makes it, since staging is not measured to be faster by a tenth. */
+unsigned pin_cost_stage_threads(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
+
+/* What such a copy takes, staged or not; and what staging takes less than the driver. */
+uint64_t pin_cost_unpinned_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
+uint64_t pin_cost_staging_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
 
 /* What one copy of `bytes` takes less if they are pinned; 0 where that is no gain. */
 uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
@@ -37,7 +50,7 @@ uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pi
 uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes);
 
 /* Do the figures make sense? Each is between 1 ns and 1000 s; a table never falls by more than half
- * from one size to the next. */
+ * from one size to the next. A table of staging may be all 0. */
 bool pin_cost_valid(const struct pin_cost *cost);
 
 /* Fill the points between those that were measured: `known` has a bit for each. At least two must

@@ -19,6 +19,7 @@ enum {
     CUDA_ERROR_INVALID_VALUE = 1,
     CUDA_ERROR_DEINITIALIZED = 4,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
     CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
     CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
@@ -38,6 +39,17 @@ struct pin_driver {
     CUresult (*memFree)(CUdeviceptr);
     CUresult (*memcpyHtoD)(CUdeviceptr, const void *, size_t);
     CUresult (*memcpyDtoH)(void *, CUdeviceptr, size_t);
+    /* For staging (stage.h); without them there is none. */
+    CUresult (*memcpyHtoDAsync)(CUdeviceptr, const void *, size_t, CUstream),
+        (*memcpyHtoDAsync_ptsz)(CUdeviceptr, const void *, size_t, CUstream);
+    CUresult (*memcpyDtoHAsync)(void *, CUdeviceptr, size_t, CUstream),
+        (*memcpyDtoHAsync_ptsz)(void *, CUdeviceptr, size_t, CUstream);
+    CUresult (*eventCreate)(void **, unsigned);
+    CUresult (*eventRecord)(void *, CUstream), (*eventRecord_ptsz)(void *, CUstream);
+    CUresult (*eventQuery)(void *), (*eventSynchronize)(void *);
+    CUresult (*memGetAddressRange)(CUdeviceptr *, size_t *, CUdeviceptr);
+    CUresult (*pointerAttribute)(void *, int, CUdeviceptr);
+    CUresult (*streamGetCtx)(CUstream, CUcontext *);
     CUresult (*driverGetVersion)(int *);
     CUresult (*deviceGetUuid)(unsigned char uuid[16], int);
     bool ready; /* all that must be there is */

@@ -48,6 +48,10 @@ struct pin_counts {
     uint64_t pinned_copies, pinned_copied_bytes;
     uint64_t other_copies, other_copied_bytes; /* of host memory that is not ours */
     uint64_t waits;                            /* asynchronous copies that were waited for */
+    uint64_t staged_copies, staged_bytes;      /* through the ring of stage.h */
+    uint64_t stage_busy, stage_failed;         /* that the driver made instead */
+    uint64_t touched_bytes, touched_blocks;    /* ahead of the program, by touch.h */
+    uint64_t touch_stopped;                    /* blocks that it did not go on to fill */
     uint64_t forks, fork_unregistered;
     uint64_t taken_over; /* registrations that the program made itself */
     uint64_t lock_lost;
@@ -108,6 +112,8 @@ struct pin_copy {
     uint64_t bytes;
     enum pin_direction to;
     bool pinned; /* the driver takes it for pinned: keep the meaning of a pageable copy */
+    bool staged; /* the caller sets it when it was */
+    unsigned stage_threads; /* 0: do not stage it */
 };
 /* Around the driver's copy. `captured`: into a graph: the block stays as it is from now on. */
 void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,

@@ -195,7 +195,8 @@ static bool promotes(enum pin_reason reason)
 {
     return reason == PIN_REASON_EARNED || reason == PIN_REASON_PREDICTED ||
            reason == PIN_REASON_REUSED || reason == PIN_REASON_HISTORY ||
-           reason == PIN_REASON_PROFILE || reason == PIN_REASON_HINT || reason == PIN_REASON_LEASED;
+           reason == PIN_REASON_PROFILE || reason == PIN_REASON_HINT ||
+           reason == PIN_REASON_LEASED || reason == PIN_REASON_FUNDED;
 }
 
 static struct pin_decision decide(struct pin_policy *policy, struct pin_account *a,
@@ -235,12 +236,15 @@ struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin
         return decide(policy, a, a->hint_cold ? PIN_REASON_HINT_COLD : PIN_REASON_PROFILE, d,
                       now_ns);
     enum pin_reason reason = rule(policy, a, d.saving_ns, d.cost_ns);
-    if (reason == PIN_REASON_NOT_YET && a->bytes <= policy->options.lease_bytes) {
-        uint64_t cost = d.cost_ns - less(price_of(policy, a), d.cost_ns);
-        if (promotes(rule(policy, a, d.saving_ns, cost))) {
+    if (reason == PIN_REASON_NOT_YET) {
+        uint64_t price = price_of(policy, a), cost = d.cost_ns - less(price, d.cost_ns);
+        bool funded = price && a->site->surplus_ns >= price;
+        bool lease = a->bytes <= policy->options.lease_bytes;
+        if ((funded || lease) && promotes(rule(policy, a, d.saving_ns, cost))) {
             d.cost_ns = cost;
-            d.lease = true;
-            reason = PIN_REASON_LEASED;
+            d.funded = funded;
+            d.lease = !funded;
+            reason = funded ? PIN_REASON_FUNDED : PIN_REASON_LEASED;
         }
     }
     return decide(policy, a, reason, d, now_ns);
@@ -271,6 +275,12 @@ void pin_policy_promoted(struct pin_policy *policy, struct pin_account *a,
     list_add(policy, a);
     a->leased = decision->lease;
     a->lease_saved_ns = 0;
+    a->unpaid_ns = decision->cost_ns;
+    if (decision->funded) {
+        uint64_t price = less(price_of(policy, a), a->site->surplus_ns);
+        a->site->surplus_ns -= price;
+        policy->funded_ns = add(policy->funded_ns, price);
+    }
     if (a->leased) {
         policy->leased_bytes += a->bytes;
         policy->leases++;
@@ -296,6 +306,7 @@ static void lease_pay(struct pin_policy *policy, struct pin_account *a)
     a->leased = false;
     policy->leased_bytes -= less(a->bytes, policy->leased_bytes);
     a->reason = PIN_REASON_EARNED;
+    a->unpaid_ns = 0;
     a->cost_ns = add(a->cost_ns, price);
     a->spent_ns = add(a->spent_ns, price);
     a->site->cost_ns = add(a->site->cost_ns, price);
@@ -313,14 +324,21 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
     site->copied_bytes[to] = add(site->copied_bytes[to], bytes);
     site->live_worth_ns = add(site->live_worth_ns, saving);
     if (a->pinned) {
-        a->saved_ns = add(a->saved_ns, saving);
-        site->saved_ns = add(site->saved_ns, saving);
-        policy->saved_ns = add(policy->saved_ns, saving);
+        /* Against what the program would have had without us, so with what staging saves. */
+        uint64_t whole = add(saving, pin_cost_staging_ns(&policy->cost, bytes, to));
+        a->saved_ns = add(a->saved_ns, whole);
+        site->saved_ns = add(site->saved_ns, whole);
+        policy->saved_ns = add(policy->saved_ns, whole);
         a->recent_ns = add(recent(a, now_ns), saving);
         a->recent_at_ns = now_ns;
         a->lease_saved_ns = add(a->lease_saved_ns, saving);
-        if (a->leased && a->lease_saved_ns >= add(a->cost_ns, price_of(policy, a)))
+        if (a->leased && a->lease_saved_ns >= add(a->cost_ns, price_of(policy, a))) {
             lease_pay(policy, a);
+        } else if (!a->leased && !a->pooled) {
+            uint64_t pays = less(a->unpaid_ns, saving);
+            a->unpaid_ns -= pays;
+            site->surplus_ns = add(site->surplus_ns, saving - pays);
+        }
     } else {
         a->missed_ns = add(a->missed_ns, saving);
         a->since_ns = add(a->since_ns, saving);
@@ -328,6 +346,12 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
         policy->missed_ns = add(policy->missed_ns, saving);
     }
     credit_update(a, false);
+}
+
+void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to)
+{
+    policy->staged_saved_ns =
+        add(policy->staged_saved_ns, pin_cost_staging_ns(&policy->cost, bytes, to));
 }
 
 void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum pin_reason reason)

@@ -15,6 +15,9 @@
  *   predicted  Allocations of its call site were worth more than the cost before, and the site has
  *              credit: what it may still spend so that its total stays within twice the offline
  *              optimum, whatever happens next. A promotion that pays adds to the credit.
+ *   funded     Registering alone is earned or predicted, and pinned allocations of its call site have
+ *              saved the price of its memory before, beyond their own cost. So the first hot
+ *              allocation of a site waits until its copies have cost its price, and the next do not.
  *   history    In mode `use`: a saved history says that the site is worth it.
  *
  * Credit is the sum over the site's allocations of 2 * min(worth, cost) - paid, where `worth` is
@@ -69,7 +72,9 @@ enum pin_reason {
     PIN_REASON_REUSED = 18,      /* pinned: earlier allocations in this memory count, too */
     PIN_REASON_LEASED = 19,      /* pinned for a while: registering alone pays */
     PIN_REASON_LEASE_ENDED = 20, /* not pinned any more: another one needed the room */
-    PIN_REASONS = 21,
+    PIN_REASON_RING = 21,        /* pinned: the staging ring */
+    PIN_REASON_FUNDED = 22,      /* pinned: registering pays, its site saved the price before */
+    PIN_REASONS = 23,
 };
 
 struct pin_policy_options {
@@ -92,7 +97,8 @@ struct pin_site {
     uint64_t promotions, promotions_wasted; /* wasted: freed or evicted before they paid */
     uint64_t pinned_bytes;
     int64_t credit_ns;
-    bool known; /* mean_worth_ns_mib has a value */
+    uint64_t surplus_ns; /* what pinned blocks saved beyond their cost, less what that has funded */
+    bool known;          /* mean_worth_ns_mib has a value */
     bool from_history;
 };
 
@@ -110,6 +116,7 @@ struct pin_account {
         carried_ns; /* missed by earlier allocations in this memory: the rule `reused` counts these, too */
     uint64_t recent_ns, recent_at_ns; /* savings that fade, for eviction */
     uint64_t lease_saved_ns;          /* since the lease began */
+    uint64_t unpaid_ns;               /* of the last promotion's cost, not yet saved */
     int64_t credit_ns;                /* its part of the site's credit */
     uint64_t copies[PIN_DIRECTIONS];
     struct pin_account *previous, *next; /* of those that are pinned */
@@ -132,12 +139,15 @@ struct pin_policy {
     uint64_t pinned_bytes; /* of accounts and, by pin_policy_pool(), of pools */
     uint64_t leased_bytes; /* of these, in leases */
     uint64_t missed_ns, saved_ns, cost_ns;
+    uint64_t funded_ns;       /* prices that surpluses paid; not in cost_ns */
+    uint64_t staged_saved_ns; /* what staged copies took less than the driver's */
     uint64_t promotions, leases, evictions, failures, denied;
 };
 
 struct pin_decision {
     bool promote;
-    bool lease; /* first end leases until it fits: pin_policy_lease_victim() */
+    bool lease;  /* first end leases until it fits: pin_policy_lease_victim() */
+    bool funded; /* the site's surplus pays the price of the memory */
     enum pin_reason reason;
     uint64_t cost_ns;    /* of a promotion now */
     uint64_t saving_ns;  /* of this copy */
@@ -173,6 +183,9 @@ void pin_policy_failed(struct pin_policy *policy, struct pin_account *account);
 /* The copy was made. */
 void pin_policy_copied(struct pin_policy *policy, struct pin_account *account, uint64_t bytes,
                        enum pin_direction to, uint64_t now_ns);
+
+/* A copy of an unpinned one was staged; after pin_policy_copied(). */
+void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to);
 
 /* It is not pinned any more, for `reason`. */
 void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *account,

@@ -115,6 +115,12 @@ int memoir_pin_stats(struct memoir_pin_stats *ret)
         .denied = m->policy.denied,
         .pool_hits = c->pool_hits,
         .mismatches = c->mismatches,
+        .staged_copies = c->staged_copies,
+        .staged_bytes = c->staged_bytes,
+        .staged_saved_ns = m->policy.staged_saved_ns,
+        .touched_bytes = c->touched_bytes,
+        .register_ns = c->register_ns,
+        .unregister_ns = c->unregister_ns,
     };
     if (locked)
         pin_unlock();

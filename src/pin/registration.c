@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "book/pressure_source.h"
 #include "pin/book.h"
+#include "pin/crew.h"
 #include "pin/lock.h"
 #include "pin/manager.h"
 #include "pin/registration.h"
@@ -160,7 +161,7 @@ bool pin_end_leases(struct extent *e)
 }
 
 /* The smaller of what the machine and the cgroups have left, files that can go included. */
-static bool headroom_read(uint64_t *ret)
+bool pin_headroom(uint64_t *ret)
 {
     struct pressure_inputs in = {0};
     uint64_t stall;
@@ -183,12 +184,13 @@ void pin_budget_refresh(uint64_t now_ns)
         return;
     m->headroom_at_ns = now_ns;
     uint64_t headroom = UINT64_MAX, budget = pin_settings.budget_bytes;
-    if (headroom_read(&headroom)) {
+    if (pin_headroom(&headroom)) {
         m->counts.headroom_bytes = headroom;
         uint64_t most = (m->counts.registered_bytes + headroom) / PIN_BUDGET_SHARE;
         budget = most < budget ? most : budget;
     }
     m->policy.options.budget_bytes = m->counts.budget_bytes = budget;
+    m->policy.cost.stage_cpus = pin_settings.stage ? crew_cpus() : 0;
     struct extent *idle = region_idle_oldest(&m->region);
     if (idle && now_ns - idle->freed_ns > PIN_IDLE_MAX_S * NS_PER_S)
         pin_trim(m->region.idle_bytes - idle->registered_bytes);

@@ -50,6 +50,13 @@ static bool flag(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
+/* On, unless it says 0. */
+static bool unless_off(const char *name)
+{
+    const char *value = secure_getenv(name);
+    return !value || strcmp(value, "0") != 0;
+}
+
 static void text(const char *name, char to[static PIN_PATH_MAX])
 {
     const char *value = secure_getenv(name);
@@ -83,6 +90,8 @@ void pin_settings_read(void)
         s.threshold_bytes = THRESHOLD_MIN;
     s.checksum = flag("MEMOIR_PIN_CHECKSUM");
     s.async = flag("MEMOIR_PIN_ASYNC");
+    s.stage = unless_off("MEMOIR_PIN_STAGE");
+    s.touch = unless_off("MEMOIR_PIN_TOUCH");
     s.keep = flag("MEMOIR_PIN_KEEP");
     text("MEMOIR_PIN_HISTORY", s.history);
     text("MEMOIR_PIN_CACHE", s.cache);

@@ -23,7 +23,9 @@ struct pin_settings {
     uint64_t price_ns_mib;    /* of pinned memory; UINT64_MAX: as calibrated */
     bool unlimited;           /* the budget is "unlimited": pinned memory has no price */
     bool checksum, async;
-    bool keep; /* the state file, after the end of the program: whoever started it reads that */
+    bool stage; /* large copies of memory that is not pinned go through a ring that is */
+    bool touch; /* memory that the program fills in order is touched ahead of it */
+    bool keep;  /* the state file, after the end of the program: whoever started it reads that */
     char history[PIN_PATH_MAX]; /* read at the start, written at the end; "": none */
     char cache[PIN_PATH_MAX];   /* directory of calibrations; "": the usual ones */
 };

@@ -5,7 +5,8 @@
  * when the call returns, the source may be changed. From the device: the data are there. The
  * driver keeps that for synchronous copies; asynchronous ones are waited for, or, when they are
  * small, made from a copy that the driver stages at once, as it does with pageable memory.
- * MEMOIR_PIN_ASYNC=1 says that the program waits by itself.
+ * MEMOIR_PIN_ASYNC=1 says that the program waits by itself. Large copies of memory that is not
+ * registered are staged where that is faster (stage.h).
  */
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "pin/manager.h"
 #include "pin/region.h"
 #include "pin/shim.h"
+#include "pin/stage.h"
 
 enum { SMALL = 64 << 10, BOUNCES = 16 };
 
@@ -81,30 +83,81 @@ static bool sides(CUdeviceptr dst, CUdeviceptr src, const void **ret_host,
     return pin_owns(*ret_host);
 }
 
-#define LINEAR(symbol, params, host, device, bytes, to, types, args) \
-    SHIM_API CUresult shim_##symbol params __asm__(#symbol);         \
-    CUresult shim_##symbol params                                    \
-    {                                                                \
-        struct pin_copy copy;                                        \
-        if (pin_inside)                                              \
-            return SHIM_REAL(CUresult types, symbol) args;           \
-        pin_copy_begin(&copy, host, bytes, to, false);               \
-        CUresult r = SHIM_REAL(CUresult types, symbol) args;         \
-        if (r == CUDA_SUCCESS && pin_settings.checksum)              \
-            pin_checksum(host, device, bytes, to);                   \
-        pin_copy_end(&copy, r == CUDA_SUCCESS);                      \
-        return r;                                                    \
+/* Make the call that copies `n` bytes: as it is, or its first bytes, with the rest by staging. Where
+ * staging fails, the whole call is made again, so that the driver's own result is what counts. */
+#define MAKE(call, device, stream, per_thread)                       \
+    ({                                                               \
+        struct stage stage_;                                         \
+        CUresult r_;                                                 \
+        if (may_stage(&stage_, &copy, device, stream, per_thread)) { \
+            size_t whole_ = n;                                       \
+            n = STAGE_PROBE;                                         \
+            r_ = (call);                                             \
+            n = whole_;                                              \
+            copy.staged = r_ == CUDA_SUCCESS && stage_run(&stage_);  \
+            stage_end(&stage_);                                      \
+            r_ = copy.staged || r_ != CUDA_SUCCESS ? r_ : (call);    \
+        } else {                                                     \
+            r_ = (call);                                             \
+        }                                                            \
+        r_;                                                          \
+    })
+
+static bool may_stage(struct stage *stage, const struct pin_copy *copy, CUdeviceptr device,
+                      CUstream stream, bool per_thread)
+{
+    return copy->stage_threads && pin_settings.mode != PIN_SHADOW &&
+           stage_begin(stage, (void *)(uintptr_t)copy->host, device, copy->bytes, copy->to, stream,
+                       per_thread, copy->stage_threads);
+}
+
+/* The end of a synchronous copy. */
+static CUresult ended(struct pin_copy *copy, CUresult r, CUdeviceptr device)
+{
+    if (r == CUDA_SUCCESS && pin_settings.checksum)
+        pin_checksum(copy->host, device, copy->bytes, copy->to);
+    pin_copy_end(copy, r == CUDA_SUCCESS);
+    return r;
+}
+
+typedef CUresult to_device_sync(CUdeviceptr, const void *, size_t);
+static CUresult to_sync(to_device_sync *real, CUdeviceptr dst, const void *src, size_t n,
+                        bool per_thread)
+{
+    struct pin_copy copy;
+    if (pin_inside)
+        return real(dst, src, n);
+    pin_copy_begin(&copy, src, n, PIN_TO_DEVICE, false);
+    return ended(&copy, MAKE(real(dst, src, n), dst, NULL, per_thread), dst);
+}
+
+typedef CUresult from_device_sync(void *, CUdeviceptr, size_t);
+static CUresult from_sync(from_device_sync *real, void *dst, CUdeviceptr src, size_t n,
+                          bool per_thread)
+{
+    struct pin_copy copy;
+    if (pin_inside)
+        return real(dst, src, n);
+    pin_copy_begin(&copy, dst, n, PIN_FROM_DEVICE, false);
+    return ended(&copy, MAKE(real(dst, src, n), src, NULL, per_thread), src);
+}
+
+#define TO_DEVICE(symbol, per_thread)                                                             \
+    SHIM_API CUresult shim_##symbol(CUdeviceptr dst, const void *src, size_t n) __asm__(#symbol); \
+    CUresult shim_##symbol(CUdeviceptr dst, const void *src, size_t n)                            \
+    {                                                                                             \
+        return to_sync(SHIM_REAL(to_device_sync, symbol), dst, src, n, per_thread);               \
     }
-#define TO_DEVICE(symbol)                                                                    \
-    LINEAR(symbol, (CUdeviceptr dst, const void *src, size_t n), src, dst, n, PIN_TO_DEVICE, \
-           (CUdeviceptr, const void *, size_t), (dst, src, n))
-#define FROM_DEVICE(symbol)                                                              \
-    LINEAR(symbol, (void *dst, CUdeviceptr src, size_t n), dst, src, n, PIN_FROM_DEVICE, \
-           (void *, CUdeviceptr, size_t), (dst, src, n))
-TO_DEVICE(cuMemcpyHtoD_v2)
-TO_DEVICE(cuMemcpyHtoD_v2_ptds)
-FROM_DEVICE(cuMemcpyDtoH_v2)
-FROM_DEVICE(cuMemcpyDtoH_v2_ptds)
+#define FROM_DEVICE(symbol, per_thread)                                                     \
+    SHIM_API CUresult shim_##symbol(void *dst, CUdeviceptr src, size_t n) __asm__(#symbol); \
+    CUresult shim_##symbol(void *dst, CUdeviceptr src, size_t n)                            \
+    {                                                                                       \
+        return from_sync(SHIM_REAL(from_device_sync, symbol), dst, src, n, per_thread);     \
+    }
+TO_DEVICE(cuMemcpyHtoD_v2, false)
+TO_DEVICE(cuMemcpyHtoD_v2_ptds, true)
+FROM_DEVICE(cuMemcpyDtoH_v2, false)
+FROM_DEVICE(cuMemcpyDtoH_v2_ptds, true)
 
 /* After an asynchronous copy of memory that the driver takes for pinned. */
 static CUresult finish(struct pin_copy *copy, CUresult r, CUstream stream, bool per_thread,
@@ -138,7 +191,8 @@ static CUresult to_device(to_device_async *real, CUdeviceptr dst, const void *sr
         copy.pinned = false;
         return finish(&copy, r, stream, per_thread, false, dst);
     }
-    return finish(&copy, real(dst, src, n, stream), stream, per_thread, graph, dst);
+    return finish(&copy, MAKE(real(dst, src, n, stream), dst, stream, per_thread), stream,
+                  per_thread, graph, dst);
 }
 
 typedef CUresult from_device_async(void *, CUdeviceptr, size_t, CUstream);
@@ -150,7 +204,8 @@ static CUresult from_device(from_device_async *real, void *dst, CUdeviceptr src,
         return real(dst, src, n, stream);
     bool graph = pin_owns(dst) && shim_captured(stream, per_thread);
     pin_copy_begin(&copy, dst, n, PIN_FROM_DEVICE, graph);
-    return finish(&copy, real(dst, src, n, stream), stream, per_thread, graph, src);
+    return finish(&copy, MAKE(real(dst, src, n, stream), src, stream, per_thread), stream,
+                  per_thread, graph, src);
 }
 
 #define TO_DEVICE_ASYNC(symbol, per_thread)                                                    \
@@ -175,7 +230,7 @@ FROM_DEVICE_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, true)
 /* ---- any pointers ---- */
 
 typedef CUresult any_copy(CUdeviceptr, CUdeviceptr, size_t);
-static CUresult any(any_copy *real, CUdeviceptr dst, CUdeviceptr src, size_t n)
+static CUresult any(any_copy *real, CUdeviceptr dst, CUdeviceptr src, size_t n, bool per_thread)
 {
     struct pin_copy copy;
     const void *host;
@@ -183,11 +238,8 @@ static CUresult any(any_copy *real, CUdeviceptr dst, CUdeviceptr src, size_t n)
     if (pin_inside || !sides(dst, src, &host, &to))
         return real(dst, src, n);
     pin_copy_begin(&copy, host, n, to, false);
-    CUresult r = real(dst, src, n);
-    if (r == CUDA_SUCCESS && pin_settings.checksum)
-        pin_checksum(host, to == PIN_TO_DEVICE ? dst : src, n, to);
-    pin_copy_end(&copy, r == CUDA_SUCCESS);
-    return r;
+    CUdeviceptr device = to == PIN_TO_DEVICE ? dst : src;
+    return ended(&copy, MAKE(real(dst, src, n), device, NULL, per_thread), device);
 }
 
 typedef CUresult any_copy_async(CUdeviceptr, CUdeviceptr, size_t, CUstream);
@@ -201,15 +253,16 @@ static CUresult any_async(any_copy_async *real, CUdeviceptr dst, CUdeviceptr src
         return real(dst, src, n, stream);
     bool graph = shim_captured(stream, per_thread);
     pin_copy_begin(&copy, host, n, to, graph);
-    return finish(&copy, real(dst, src, n, stream), stream, per_thread, graph,
-                  to == PIN_TO_DEVICE ? dst : src);
+    CUdeviceptr device = to == PIN_TO_DEVICE ? dst : src;
+    return finish(&copy, MAKE(real(dst, src, n, stream), device, stream, per_thread), stream,
+                  per_thread, graph, device);
 }
 
-#define ANY(symbol)                                                                               \
+#define ANY(symbol, per_thread)                                                                   \
     SHIM_API CUresult shim_##symbol(CUdeviceptr dst, CUdeviceptr src, size_t n) __asm__(#symbol); \
     CUresult shim_##symbol(CUdeviceptr dst, CUdeviceptr src, size_t n)                            \
     {                                                                                             \
-        return any(SHIM_REAL(any_copy, symbol), dst, src, n);                                     \
+        return any(SHIM_REAL(any_copy, symbol), dst, src, n, per_thread);                         \
     }
 #define ANY_ASYNC(symbol, per_thread)                                                         \
     SHIM_API CUresult shim_##symbol(CUdeviceptr dst, CUdeviceptr src, size_t n,               \
@@ -218,8 +271,8 @@ static CUresult any_async(any_copy_async *real, CUdeviceptr dst, CUdeviceptr src
     {                                                                                         \
         return any_async(SHIM_REAL(any_copy_async, symbol), dst, src, n, stream, per_thread); \
     }
-ANY(cuMemcpy)
-ANY(cuMemcpy_ptds)
+ANY(cuMemcpy, false)
+ANY(cuMemcpy_ptds, true)
 ANY_ASYNC(cuMemcpyAsync, false)
 ANY_ASYNC(cuMemcpyAsync_ptsz, true)
 

@@ -10,6 +10,7 @@
 #include "pin/book.h"
 #include "pin/manager.h"
 #include "pin/shim.h"
+#include "pin/stage.h"
 
 enum { ATTRIBUTE_DEVICE_POINTER = 3, ATTRIBUTE_HOST_POINTER = 4 };
 
@@ -168,6 +169,7 @@ SHIM_API CUresult shim_context_destroy(CUcontext context) __asm__("cuCtxDestroy_
 CUresult shim_context_destroy(CUcontext context)
 {
     pin_unregister_all(PIN_REASON_FORK);
+    stage_context_gone();
     CUresult r = SHIM_REAL(CUresult(CUcontext), cuCtxDestroy_v2)(context);
     if (r == CUDA_SUCCESS && context)
         pin_book_context_gone(context);
@@ -178,6 +180,7 @@ static CUresult primary_goes(CUresult (*real)(int), int device, bool all)
 {
     CUcontext primary = context_now(); /* of the device, where it is current */
     pin_unregister_all(PIN_REASON_FORK);
+    stage_context_gone();
     CUresult r = real(device);
     if (r == CUDA_SUCCESS && all && primary)
         pin_book_context_gone(primary);

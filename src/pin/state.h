@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define PIN_STATE_MAGIC   UINT64_C(0x314e49504d454d00) /* "\0MEMPIN1" */
-#define PIN_STATE_VERSION 1
+#define PIN_STATE_VERSION 2
 #define PIN_STATE_PREFIX  "pin-"
 
 enum {
@@ -22,6 +22,7 @@ enum {
     PIN_STATE_MODULES = 256,
     PIN_STATE_FRAMES = 12,
     PIN_STATE_PATH = 224,
+    PIN_STATE_SCRIPT = 128,
 };
 
 struct pin_state_block {
@@ -47,8 +48,9 @@ struct pin_state_site {
         uint64_t offset;
         uint32_t module, unused;
     } frame[PIN_STATE_FRAMES];
+    char script[PIN_STATE_SCRIPT]; /* "train.py:41 load_batch"; "": no Python */
 };
-static_assert(sizeof(struct pin_state_site) == 136 + 16 * 12, "read by other programs");
+static_assert(sizeof(struct pin_state_site) == 136 + 16 * 12 + 128, "read by other programs");
 
 struct pin_state_module {
     char path[PIN_STATE_PATH];
@@ -72,6 +74,8 @@ struct pin_state {
     uint64_t promotions, evictions, denied, failures, unregister_failed, pool_hits, waits;
     uint64_t forks, taken_over, lock_lost, bad_frees, unwrapped, not_shown;
     uint64_t checked_copies, checked_bytes, mismatches, checksum;
+    uint64_t staged_copies, staged_bytes, staged_saved_ns, stage_busy, stage_failed;
+    uint64_t touched_bytes, touched_blocks, touch_stopped;
     uint32_t calibrated, n_sites, n_modules, unused;
     struct pin_state_module module[PIN_STATE_MODULES];
     struct pin_state_site site[PIN_STATE_SITES];

@@ -49,6 +49,30 @@ export function clusterTests(scene, test) {
   })
 }
 
+/** A program on birch is tracked and scanned from the page of another node, with a token of birch. */
+async function switchElsewhere(page, node, birch) {
+  const { pid } = await birch.startLeak('--suspended')
+  await visit(page, node.url, `process/${pid}?node=birch&tab=leaks`)
+  await page.getByRole('button', { name: 'Use a token' }).click()
+  await page.getByRole('dialog').getByLabel('Token').fill(birch.token())
+  await page.getByRole('dialog').getByRole('button', { name: 'Use it' }).click()
+  await page.getByRole('button', { name: 'Forget the token' }).waitFor()
+  await textOf(page.locator('.view-head'), /Tracking stopped/)
+  await page.getByRole('button', { name: 'Start tracking' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Start tracking' }).click()
+  await textOf(page.locator('.view-head'), /Tracked/)
+  await page.getByRole('button', { name: 'Scan for lost blocks' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Scan', exact: true }).click()
+  await textOf(page.getByRole('dialog'), /Lost: .* reachable: /)
+  await picture(page, 'cluster-scan')
+  await page.getByRole('dialog').getByText('Close', { exact: true }).click()
+  const done = birch.audit().filter((line) => line.who.startsWith('token')).map((line) => [line.what, line.who, line.status])
+  assert.deepEqual(done, [
+    [`tracking of PID ${pid} on`, 'token page at alder', 200],
+    [`scan of PID ${pid}`, 'token page at alder', 200],
+  ])
+}
+
 async function lookCloser(scene, page, node, nodes) {
   await picture(page, 'cluster')
   await assertAccessible(scene.browser, page, 'the cluster')
@@ -63,6 +87,7 @@ async function lookCloser(scene, page, node, nodes) {
   await row.click()
   await textOf(page.locator('.view-head h1'), /memoird/)
   await picture(page, 'cluster-process')
+  await switchElsewhere(page, node, nodes[1])
   // A node that dies is named, and keeps its line without figures.
   await nodes[2].daemon.end('SIGKILL')
   await visit(page, node.url, 'cluster')

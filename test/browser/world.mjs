@@ -137,6 +137,14 @@ export class World {
     return link[0]
   }
 
+  /** A token for this node, as its own user, that may act. */
+  token() {
+    const words = ['token', 'add', 'page', '--state', this.state, '--user', String(process.getuid()), '--role', 'control']
+    const done = spawnSync(MEMOIR, words, { env: { ...process.env, ...this.env }, encoding: 'utf8' })
+    if (done.status !== 0) throw new Error(`memoir token gave none: ${done.stderr}`)
+    return done.stdout.trim()
+  }
+
   audit() {
     return readFileSync(join(this.state, 'audit.jsonl'), 'utf8').trim().split('\n').map((line) => JSON.parse(line))
   }

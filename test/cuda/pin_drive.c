@@ -494,6 +494,141 @@ static void hints(size_t bytes)
     free(cold);
 }
 
+/* Large copies of memory that is never pinned, by every call that moves one range: in the default
+ * streams and in one of the program's own, at odd places and sizes, changed right after the call. */
+static void stages(size_t bytes)
+{
+    unsigned char *block = malloc(bytes + 4096), *back = malloc(bytes + 4096);
+    CUdeviceptr device = device_memory(bytes + 4096);
+    void *stream;
+    CUresult (*any)(CUdeviceptr, CUdeviceptr, size_t) = proc("cuMemcpy", 4000);
+    CUresult (*to_twin)(CUdeviceptr, const void *, size_t),
+        (*any_twin)(CUdeviceptr, CUdeviceptr, size_t);
+    CUresult (*from_twin)(void *, CUdeviceptr, size_t, void *);
+    int status;
+    cu.stream(&stream, 0);
+    if (get_proc("cuMemcpyHtoD", (void **)&to_twin, 12000, 2, &status) ||
+        get_proc("cuMemcpy", (void **)&any_twin, 12000, 2, &status) ||
+        get_proc("cuMemcpyDtoHAsync", (void **)&from_twin, 12000, 2, &status))
+        fail("stage: no functions for a default stream per thread", 0);
+    if (pin_hint && (pin_hint(block, MEMOIR_PIN_COLD) || pin_hint(back, MEMOIR_PIN_COLD)))
+        fail("stage: hint", 0);
+    for (unsigned i = 0; i < 24; i++) {
+        size_t n = bytes - (i % 3 ? 512 * (i * 37 % 2048) : 0);
+        unsigned char *from = block + i % 4 * 64, *to = back + i % 5 * 48;
+        CUdeviceptr at = device + i % 2 * 256;
+        paint(from, n, i);
+        CUresult r = i % 6 == 0   ? cu.to(at, from, n)
+                     : i % 6 == 1 ? to_twin(at, from, n)
+                     : i % 6 == 2 ? cu.to_async(at, from, n, stream)
+                     : i % 6 == 3 ? any(at, (uintptr_t)from, n)
+                     : i % 6 == 4 ? cu.any_async(at, (uintptr_t)from, n, stream)
+                                  : cu.to_async(at, from, n, NULL);
+        if (r)
+            fail("stage: to the device", i);
+        memset(from, 0xee, n);
+        r = i % 5 == 0   ? cu.from(to, at, n)
+            : i % 5 == 1 ? cu.from_async(to, at, n, stream)
+            : i % 5 == 2 ? from_twin(to, at, n, NULL)
+            : i % 5 == 3 ? any_twin((uintptr_t)to, at, n)
+                         : cu.any_async((uintptr_t)to, at, n, stream);
+        if (r)
+            fail("stage: from the device", i);
+        look(to, n, i, "stage");
+        memset(to, 0xdd, n);
+    }
+    /* Errors are the driver's own, and nothing is copied then. */
+    paint(block, bytes, 77);
+    if (cu.to(device, block, bytes) || cu.to(device + bytes, block, bytes) != 1 ||
+        cu.to(16, block, bytes) != 1 || cu.to_async(device, block, bytes, (void *)99) != 400)
+        fail("stage: errors", 0);
+    if (cu.from(back, device, bytes))
+        fail("stage: after errors", 0);
+    look(back, bytes, 77, "stage after errors");
+    if (cu.begin(stream, 0) || cu.to_async(device, block, bytes, stream))
+        fail("stage: capture", 0);
+    void *graph;
+    if (cu.end(stream, &graph) || !graph)
+        fail("stage: the capture was disturbed", 0);
+    free(block);
+    free(back);
+}
+
+static uint64_t touched_ahead(void)
+{
+    struct memoir_pin_stats s = {.struct_size = sizeof(s)};
+    return pin_stats && pin_stats(&s) == 0 ? s.touched_bytes : 0;
+}
+
+static bool is_resident(const unsigned char *at)
+{
+    unsigned char in = 0;
+    return mincore((void *)at, 4096, &in) == 0 && (in & 1);
+}
+
+/* Until the library has touched `bytes` since `before`; a limit for a broken one, not a wait. */
+static void await_touch(uint64_t before, uint64_t bytes)
+{
+    for (unsigned i = 0; pin_stats && touched_ahead() - before < bytes; i++) {
+        if (i == 20000) {
+            fail("touch: nothing was touched ahead", (long)(touched_ahead() - before));
+            return;
+        }
+        usleep(500);
+    }
+}
+
+/* Fresh memory: filled in order, begun and left, and touched here and there. */
+static void fills(size_t bytes)
+{
+    enum { PIECE = 4 << 20, AHEAD = 32 << 20 };
+    bool expected = pin_stats && !getenv("PIN_DRIVE_ALONE");
+    unsigned char *scattered = malloc(bytes);
+    for (size_t i = 0; i < 64; i++)
+        scattered[(i * 7919 % 64) * (bytes / 64)] = 1;
+    usleep(100000); /* longer than it is watched; nothing happens that could be awaited */
+    if (touched_ahead())
+        fail("touch: of memory that is not filled in order", (long)touched_ahead());
+    unsigned char *left = malloc(bytes);
+    memset(left, 1, PIECE);
+    if (expected)
+        await_touch(0, AHEAD - PIECE - (2 << 20));
+    usleep(50000);
+    for (size_t i = AHEAD; i < bytes; i += 2 << 20)
+        if (is_resident(left + i))
+            fail("touch: too far ahead", (long)i);
+    uint64_t before = touched_ahead();
+    unsigned char *filled = calloc(1, bytes);
+    for (size_t i = 0; i < bytes; i += PIECE) {
+        size_t n = bytes - i < PIECE ? bytes - i : PIECE;
+        for (size_t k = 0; k < n; k += 4096)
+            if (filled[i + k])
+                fail("touch: not zero", (long)(i + k));
+        paint(filled + i, n & ~(size_t)511, (unsigned)i);
+        if (i == 0 && expected)
+            await_touch(before, 1);
+    }
+    for (size_t i = 0; i < bytes; i += PIECE)
+        look(filled + i, (bytes - i < PIECE ? bytes - i : PIECE) & ~(size_t)511, (unsigned)i,
+             "touch");
+    if (!expected && touched_ahead())
+        fail("touch: although it is off", (long)touched_ahead());
+    free(scattered);
+    free(left);
+    filled = realloc(filled, 2 * bytes);
+    look(filled, PIECE, 0, "touch, then realloc");
+    if (fork() == 0) {
+        unsigned char *more = malloc(bytes);
+        memset(more, 1, bytes);
+        _exit(more[bytes - 1] != 1);
+    }
+    int status = -1;
+    wait(&status);
+    if (status != 0)
+        fail("touch: the child failed", status);
+    free(filled);
+}
+
 static void report(void)
 {
     struct memoir_pin_stats s = {.struct_size = sizeof(s)};
@@ -505,7 +640,8 @@ static void report(void)
             ", \"mode\": %d, \"calibrated\": %d, \"live_bytes\": %llu, \"served_bytes\": %llu, \"served_blocks\": %llu, "
             "\"pinned_bytes\": %llu, \"pinned_bytes_peak\": %llu, \"own_bytes\": %llu, \"copies\": %llu, \"pinned_copies\": %llu, "
             "\"missed_ns\": %llu, \"saved_ns\": %llu, \"cost_ns\": %llu, \"registers\": %llu, \"unregisters\": %llu, "
-            "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu",
+            "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu, "
+            "\"staged_copies\": %llu, \"staged_bytes\": %llu, \"staged_saved_ns\": %llu, \"touched_bytes\": %llu",
             s.mode, s.calibrated, (unsigned long long)s.live_bytes,
             (unsigned long long)s.served_bytes, (unsigned long long)s.served_blocks,
             (unsigned long long)s.pinned_bytes, (unsigned long long)s.pinned_bytes_peak,
@@ -515,7 +651,9 @@ static void report(void)
             (unsigned long long)s.registers, (unsigned long long)s.unregisters,
             (unsigned long long)s.failures, (unsigned long long)s.evictions,
             (unsigned long long)s.pool_hits, (unsigned long long)s.mismatches,
-            (unsigned long long)s.idle_bytes);
+            (unsigned long long)s.idle_bytes, (unsigned long long)s.staged_copies,
+            (unsigned long long)s.staged_bytes, (unsigned long long)s.staged_saved_ns,
+            (unsigned long long)s.touched_bytes);
     printf("}\n");
     fflush(stdout);
 }
@@ -549,6 +687,10 @@ int main(int argc, char **argv)
         budgets(bytes);
     else if (strcmp(what, "hint") == 0)
         hints(bytes);
+    else if (strcmp(what, "fill") == 0)
+        fills(bytes);
+    else if (strcmp(what, "stage") == 0)
+        stages(bytes);
     else
         return 2;
     report();

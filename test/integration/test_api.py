@@ -91,7 +91,7 @@ class RoutesTest(ApiTest):
         self.assertEqual(process["process"]["pid"], os.getpid())
         self.assertEqual(process["accounts"], [])
         self.assertEqual(process["tracking"]["state"], "none")
-        problem = self.problem(f"/processes/{os.getpid()}/tracking", 409, "not-tracked", "POST", {"on": True})
+        problem = self.problem(f"/processes/{os.getpid()}/tracking", 409, "not-tracked", "POST", {"on": False})
         self.assertIn("memoir run", problem["detail"])
 
     def test_who_one_is_and_what_memoird_takes(self):

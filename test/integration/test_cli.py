@@ -240,7 +240,7 @@ class Completion(unittest.TestCase):
         return done.stdout.decode().split()
 
     def test_bash_offers_commands_options_and_values(self):
-        self.assertEqual(self.offers("memoir", "d"), ["devices", "doctor", "demo"])
+        self.assertEqual(self.offers("memoir", "d"), ["devices", "detach", "doctor", "demo"])
         self.assertEqual(self.offers("memoir", "ps", "--so"), ["--sort"])
         self.assertEqual(self.offers("memoir", "ps", "--color", "a"), ["auto", "always"])
         self.assertEqual(self.offers("memoir", "help", "do"), ["doctor"])

@@ -9,7 +9,7 @@ import unittest
 
 from cluster_support import (ACK, ASK, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
                              reply, rows)
-from daemon_fixture import crowded
+from daemon_fixture import crowded, needs_root
 
 
 class Questions(ClusterTest):
@@ -37,6 +37,20 @@ class Questions(ClusterTest):
         self.assertEqual({row["node"] for row in body["rows"]}, {"n2"})
         status, body = n1.get("/api/v1/query?node=nowhere")
         self.assertEqual((status, body["type"]), (404, "urn:memoir:problem:no-node"))
+
+    def test_leaks_of_another_node_are_its_own(self):
+        _, (n1, n2, _) = self.three()
+        n2.client("device=D", "dram=4x1000", "ready", "wait")
+
+        def watched(query=""):
+            status, body = n1.get("/api/v1/leaks" + query)
+            self.assertEqual(status, 200, body)
+            return body["watch"]["books"]
+
+        self.wait_until(lambda: watched("?node=n2") == 1, "n2 watches its client")
+        self.assertEqual(watched(), 0)
+        self.assertEqual(watched("?node=n1"), 0)
+        self.assertEqual(n1.get("/api/v1/leaks?scope=cluster")[1]["cluster"]["expected"], 3)
 
     def test_invalid_question_is_refused_here(self):
         _, (n1, _, _) = self.three()
@@ -304,6 +318,28 @@ class Private(ClusterTest):
             if line.startswith(b"-ERR"):
                 speaker.errors.append(line)
         self.assertEqual(sum(b"Permissions Violation" in e for e in speaker.errors), 3)
+
+    @needs_root
+    def test_trust_is_given_and_taken_back(self):
+        n1, url = self.init()
+        n2 = self.join("n2", url)
+        self.wait_until(lambda: len(n1.states()) == 2, "both are members")
+        client = n2.client("device=D", "dram=1x1000", "ready", "wait")
+        scan = f"/api/v1/processes/{client.pid}/scan?node=n2"
+        self.wait_until(lambda: n1.get(f"/api/v1/processes/{client.pid}?node=n2")[0] == 200, "n2 knows the process")
+        self.assertEqual(n1.post(scan, {})[0], 403)
+        key = n1.memoir("cluster", "key", "--socket", n1.socket).stdout.strip()
+        self.command(n2, "trust", key + ":root=root")
+        self.assertEqual(n1.post(scan, {})[0], 409)  # allowed, but the heap of this process is not known
+        self.assertEqual(n2.status()["state"], "connected")
+        self.command(n2, "trust", key.replace("+" + key[33], "+" + ("0" if key[33] != "0" else "1")) + ":root=root")
+        status, body = n1.post(scan, {})
+        self.assertEqual(status, 403)
+        self.assertIn("signature", body["detail"])
+        self.command(n2, "trust", key[:32], "--remove")
+        self.assertEqual(n1.post(scan, {})[0], 403)
+        self.assertNotIn("cluster-trust", (n2.state / "cluster.conf").read_text())
+        self.assertEqual(n2.memoir("cluster", "trust", "nonsense", "--state", n2.state).returncode, 2)
 
     def test_views_of_other_nodes(self):
         n1, url = self.init()

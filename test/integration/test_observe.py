@@ -161,17 +161,24 @@ class Processes(ObserveTest):
         drive.ok("alloc", 2 * MIB)
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 2 * MIB)
 
-    def test_only_root_sees_a_set_uid_process(self):
-        """A process whose uids differ acts for more than its real user, whom its history must not be shown."""
+    def test_only_root_sees_a_process_that_its_user_may_not_trace(self):
+        """It acts for more than its real user, whom its history must not be shown, or has hidden itself."""
         observer = self.observer()
-        for uids, owner in (((65534, 0, 0), 0), ((0, 65534, 0), 0), ((65534, 65534, 0), 0), ((65534, 65534, 65534), 65534)):
+        nobody = ("--reuid=65534", "--regid=65534", "--clear-groups")
+        for setup, options, owner in (
+                ("os.setresuid(65534, 0, 0)", (), 0), ("os.setresuid(0, 65534, 0)", (), 0),
+                ("os.setresuid(65534, 65534, 65534)", (), 0),  # it may still have what root gave it
+                ("os.setresgid(65534, 0, 0); os.setresuid(65534, 65534, 65534)", (), 0),
+                ("pass", (*nobody, "--inh-caps=+net_raw", "--ambient-caps=+net_raw"), 0),
+                ("ctypes.CDLL(None).prctl(4, 0)", nobody, 0),  # PR_SET_DUMPABLE
+                ("pass", nobody, 65534)):
             program = subprocess.Popen(
-                ["/usr/bin/python3", "-c", f"import ctypes, os, sys; os.setresuid{uids}; c = ctypes.CDLL('libcuda.so.1');"
+                ["setpriv", *options, "/usr/bin/python3", "-c", f"import ctypes, os, sys; {setup}; c = ctypes.CDLL('libcuda.so.1');"
                  "c.cuInit(0); print('ready', flush=True); sys.stdin.read()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
             try:
                 self.assertEqual(program.stdout.readline(), "ready\n")
-                self.assertEqual(observer.traced(program.pid)["uid"], owner, uids)
+                self.assertEqual(observer.traced(program.pid)["uid"], owner, (setup, options))
             finally:
                 program.communicate()
 
@@ -306,6 +313,25 @@ class Views(ObserveTest):
         said = self.memoir("query", "processes", "--show", "pid,device,pinned,registered,host", "--csv")
         row = [line for line in said.stdout.splitlines() if line.startswith(f"{drive.pid},")]
         self.assertEqual(row, [f"{drive.pid},{5 * MIB},{2 * MIB},{3 * MIB},{2 * MIB}"], said)
+
+    def test_the_book_of_a_process_that_its_user_may_not_trace_is_roots(self):
+        observer = self.observer(books=self.books)
+        for setup, options, owner in (("pass", (), 65534), ("ctypes.CDLL(None).prctl(4, 0)", (), 0),  # PR_SET_DUMPABLE
+                                      ("pass", ("--inh-caps=+net_raw", "--ambient-caps=+net_raw"), 0)):
+            program = subprocess.Popen(
+                ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *options, "/usr/bin/python3", "-c",
+                 f"import ctypes, os, sys; {setup}; c = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_void_p();"
+                 "c.cuInit(0); c.cuDevicePrimaryCtxRetain(ctypes.byref(a), 0); c.cuCtxSetCurrent(a);"
+                 "c.cuMemAlloc_v2(ctypes.byref(a), ctypes.c_size_t(4096)); print('ready', flush=True); sys.stdin.read()"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
+            try:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                observer.ask("flush")
+                there = [os.path.basename(at) for at, _, names in os.walk(self.books) for name in names
+                         if name.startswith(f"{program.pid}-")]
+                self.assertEqual(there, [str(owner)], (setup, options))
+            finally:
+                program.communicate()
 
     def test_books_go_with_the_observer_and_with_their_process(self):
         observer = self.observer(books=self.books)

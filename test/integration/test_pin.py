@@ -21,14 +21,15 @@ SCENARIOS = ["turn", "together", "async", "realloc", "own", "dropped", "fork", "
 SHIFTS = range(14, 31)
 
 
-def model():
-    """The stand-in's own times (standin/timing.c), as a calibration has them."""
+def model(staged=0):
+    """The stand-in's own times (standin/timing.c), as a calibration has them. Staging at `staged` bytes a nanosecond with two threads; 0: not measured."""
     def table(fixed, rate):
-        return " ".join(str(fixed + (1 << shift) // rate) for shift in SHIFTS)
+        return " ".join(str(fixed + (1 << shift) // rate) if rate else "0" for shift in SHIFTS)
+    stages = [f"staged-{threads}-{to}-device " + table(30000, staged if threads == 2 else 0) for threads in (1, 2, 4) for to in ("to", "from")]
     return "\n".join([
         "pageable-to-device " + table(16000, 12), "pageable-from-device " + table(16000, 12),
         "pinned-to-device " + table(9000, 55), "pinned-from-device " + table(9000, 55),
-        "register " + table(60000, 60), "unregister " + table(40000, 60), "touch-mib 570000", "end", ""])
+        "register " + table(60000, 60), "unregister " + table(40000, 60), *stages, "touch-mib 570000", "end", ""])
 
 
 class PinTest(unittest.TestCase):
@@ -43,6 +44,9 @@ class PinTest(unittest.TestCase):
         cls.calibrated = cost.read_text()
         cost.write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model())
         cls.cost = cost
+        cls.staging = cls.folder / "staging"
+        cls.staging.mkdir()
+        (cls.staging / cost.name).write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model(36))
 
     @classmethod
     def tearDownClass(cls):
@@ -103,6 +107,115 @@ class Results(PinTest):
             self.assertEqual(answer["mismatches"], 0)
 
 
+def cpus():
+    return len(os.sched_getaffinity(0))
+
+
+@unittest.skipIf(cpus() < 2, "staging needs two CPUs")
+class Staging(PinTest):
+    """Copies of memory that is not pinned, through the ring; where a calibration says that this is faster."""
+
+    def drive(self, what, mode="auto", bytes_=8 * MIB, **more):
+        return super().drive(what, mode, bytes_, **{"MEMOIR_PIN_CACHE": str(self.staging), **more})
+
+    def test_every_kind_of_copy_arrives_whole(self):
+        for size in (5 * MIB + 512, 17 * MIB + 1536):
+            for late in ({}, {"MEMOIR_STANDIN_LATE": "1"}):
+                answer = self.drive("stage", "auto", size, **late)
+                self.assertEqual(answer["staged_copies"], 2 * 24 + 2)
+                self.assertEqual(answer["pinned_copies"], 0)
+                self.assertEqual((answer["registers"], answer["pinned_bytes"]), (1, 8 * MIB))  # the ring
+        checked = self.drive("stage", "auto", 6 * MIB, MEMOIR_PIN_CHECKSUM="1")
+        self.assertEqual(checked["mismatches"], 0)
+
+    def test_it_is_used_only_where_it_is_measured_to_be_faster(self):
+        for more in ({"MEMOIR_PIN_CACHE": str(self.cache)}, {"MEMOIR_PIN_STAGE": "0"}):
+            answer = self.drive("stage", "auto", **more)
+            self.assertEqual((answer["staged_copies"], answer["registers"]), (0, 0))
+        for size in (MIB, 3 * MIB):
+            self.assertEqual(self.drive("stage", "auto", size)["staged_copies"], 0)  # small ones never
+        cpu = min(os.sched_getaffinity(0))
+        done = subprocess.run(["taskset", "-c", str(cpu), str(DRIVE), "stage", str(8 * MIB)], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.variables("auto", MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertEqual(json.loads(done.stdout)["staged_copies"], 0, done.stderr)  # two threads on one CPU: not measured
+
+    def test_cold_memory_is_staged_and_hot_memory_is_pinned(self):
+        size = 12 * MIB
+        staged = self.drive("together", "auto", size)
+        self.assertEqual(staged["pinned_bytes_peak"], 2 * size + 8 * MIB)
+        self.assertGreaterEqual(staged["staged_copies"], 50)
+        wire = 750 * (9000 + size // 55)
+        self.assertLess(staged["time_ns"], 1.1 * wire)
+        self.assertEqual(staged["registers"], 3)  # the ring and the hot ones: no cold one is leased
+
+    def test_shadow_counts_what_staging_would_save(self):
+        shadow, auto = self.drive("together", "shadow", 12 * MIB), self.drive("together", "auto", 12 * MIB)
+        self.assertEqual(shadow["staged_copies"], 0)
+        self.assertEqual(shadow["staged_saved_ns"], auto["staged_saved_ns"])
+        predicted = shadow["saved_ns"] + shadow["staged_saved_ns"] - shadow["cost_ns"]
+        self.assertLess(abs(predicted / (shadow["time_ns"] - auto["time_ns"]) - 1), 0.15)
+
+    def test_a_call_of_the_driver_that_fails_is_made_by_the_driver_itself(self):
+        size, whole = 5 * MIB, 120  # two copies of each of 60 rounds
+        self.assertEqual(self.drive("hint", "auto", size)["staged_copies"], whole)
+        for call in ("cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventQuery", "cuEventCreate",
+                     "cuMemGetAddressRange_v2", "cuPointerGetAttribute"):
+            for nth in (1, 7):
+                self.assertEqual(self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL=f"{call}:{nth}:999")["staged_copies"], whole - 1, call)
+        for call in ("cuEventQuery", "cuEventCreate"):
+            self.assertEqual(self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL=f"{call}:1+:999")["staged_copies"], 0)
+        refused = self.drive("hint", "auto", size, MEMOIR_STANDIN_FAIL="cuMemHostRegister_v2:2:999")  # the ring: it is not tried again
+        self.assertEqual((refused["staged_copies"], refused["registers"], refused["failures"]), (0, 1, 1))
+
+    def test_threads_forks_contexts_and_reallocs(self):
+        for what in ("threads", "fork", "context", "realloc", "own", "dropped", "graph"):
+            self.drive(what, "auto", 4 * MIB, MEMOIR_PIN_BUDGET="unlimited", MEMOIR_STANDIN_LATE="1")
+
+    def test_commands_tell_what_was_staged(self):
+        done = subprocess.run([str(MEMOIR), "pin", "run", "--dir", str(self.folder), "--", str(DRIVE), "stage", str(8 * MIB)], capture_output=True,
+                              text=True, timeout=PATIENCE_S, env=self.variables(None, MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertIn("50 pageable copies (", done.stderr)
+        off = subprocess.run([str(MEMOIR), "pin", "run", "--no-stage", "--dir", str(self.folder), "--", str(DRIVE), "stage", str(8 * MIB)],
+                             capture_output=True, text=True, timeout=PATIENCE_S, env=self.variables(None, MEMOIR_PIN_CACHE=str(self.staging)))
+        self.assertNotIn("staged", off.stderr)
+        process = subprocess.Popen([str(DRIVE), "stage", str(8 * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", PIN_DRIVE_HOLD="1", MEMOIR_PIN_CACHE=str(self.staging)))
+        try:
+            json.loads(process.stdout.readline())
+            words = [str(MEMOIR), "pin", "explain", "--dir", str(self.folder), str(process.pid)]
+            told = json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            self.assertEqual(told["staged_copies"], 50)
+            (ring,) = [b for b in told["allocations"] if b["reason"] == "ring"]
+            self.assertEqual((ring["pinned"], ring["registered_bytes"]), (True, 8 * MIB))
+            self.assertIn("Staging: 50 pageable copies", subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+    def test_a_budget_without_room_for_the_ring(self):
+        answer = self.drive("stage", "auto", MEMOIR_PIN_BUDGET="7M")
+        self.assertEqual((answer["staged_copies"], answer["pinned_bytes_peak"]), (0, 0))
+
+
+@unittest.skipIf(cpus() < 2, "touching ahead needs two CPUs")
+class Touching(PinTest):
+    def test_memory_that_is_filled_in_order_is_touched_ahead_and_no_other(self):
+        for size in (96 * MIB, 129 * MIB + 4096):
+            answer = self.drive("fill", "auto", size)
+            self.assertGreaterEqual(answer["touched_bytes"], 26 * MIB)
+            self.assertLess(answer["touched_bytes"], 2 * size)
+
+    def test_it_can_be_switched_off_and_needs_a_spare_cpu_and_memory(self):
+        for mode, more in (("auto", {"MEMOIR_PIN_TOUCH": "0"}), ("shadow", {}), ("off", {}), (None, {})):
+            self.assertEqual(self.drive("fill", mode, 64 * MIB, PIN_DRIVE_ALONE="1", **more).get("touched_bytes", 0), 0)
+        done = subprocess.run(["taskset", "-c", str(min(os.sched_getaffinity(0))), str(DRIVE), "fill", str(64 * MIB)], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=self.variables("auto", PIN_DRIVE_ALONE="1"))
+        self.assertEqual((done.returncode, json.loads(done.stdout)["touched_bytes"]), (0, 0), done.stderr)
+        self.drive("fill", "auto", 16 * MIB, PIN_DRIVE_ALONE="1")  # too small
+
+
 class Failures(PinTest):
     def test_a_registration_that_fails_at_any_point_leaves_pageable_memory(self):
         whole = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited")
@@ -131,7 +244,7 @@ class Failures(PinTest):
     def test_a_broken_calibration_counts_as_none(self):
         kept = self.cost.read_text()
         try:
-            for text in ("", "memoir-pin-cost 1\n", kept.replace("memoir-pin-cost 1", "memoir-pin-cost 2"), kept[:-5],
+            for text in ("", "memoir-pin-cost 2\n", kept.replace("memoir-pin-cost 2", "memoir-pin-cost 1"), kept[:-5],
                          kept.replace("570000", "0"), kept.replace("register 60273", "register x"), "\0" * 5000):
                 self.cost.write_text(text)
                 answer = self.drive("hint", "auto")
@@ -311,6 +424,48 @@ class Commands(PinTest):
         quiet = self.memoir("run", "-q", "--mode", "auto", "--dir", self.folder, "--", DRIVE, "turn", MIB)
         self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
 
+    def test_what_a_killed_process_leaves_is_removed_by_the_doctor_and_the_next_run(self):
+        def doctor():
+            done = subprocess.run([str(MEMOIR), "doctor", "--json", "--dir", str(self.folder)], capture_output=True, text=True, timeout=PATIENCE_S,
+                                  env=self.variables(None))
+            return [f["finding"] for f in json.loads(done.stdout)["findings"] if f["check"] == "pinning"]
+
+        def start():
+            process = subprocess.Popen([str(DRIVE), "hint", str(MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       env=self.variables("auto", PIN_DRIVE_HOLD="1"))
+            self.assertTrue(process.stdout.readline())
+            (file,) = self.folder.rglob(f"pin-{process.pid}")
+            return process, file
+
+        def end(process):
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+        process, file = start()
+        os.utime(file, (1, 1))  # one that runs has a lock, however old its file is
+        found = doctor()
+        self.assertTrue(file.exists())
+        self.assertFalse([f for f in found if f.startswith("removed")])
+        self.assertTrue([f for f in found if f.startswith("a program may pin")], found)
+        self.assertTrue([f for f in found if f.startswith(f"calibrated for 1 GPU and driver: {self.cache}")], found)
+        self.assertTrue([f for f in found if "RLIMIT_MEMLOCK" in f], found)
+        end(process)
+        self.assertTrue(file.exists())
+        self.assertIn("removed 1 file of pinned processes that were killed", doctor())
+        self.assertFalse(file.exists())
+        # Another process has its PID now: the file is old and not locked.
+        other = file.parent / f"pin-{os.getpid()}"
+        other.write_bytes(b"x")
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertTrue(other.exists())
+        os.utime(other, (1, 1))
+        process, file = start()
+        end(process)
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertEqual((fresh.returncode, file.exists(), other.exists()), (0, False, False))
+
     def test_checksums_are_the_same_whatever_is_pinned(self):
         sums = set()
         for mode in ("auto", "shadow", "profile"):
@@ -371,6 +526,93 @@ class Commands(PinTest):
             process.wait(PATIENCE_S)
             process.stdin.close()
             process.stdout.close()
+
+
+SCRIPT = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, device = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(1 << 20)) == 0
+def copy(block, times):
+    buffer = (ctypes.c_char * len(block)).from_buffer(block)
+    for _ in range(times):
+        assert cuda.cuMemcpyHtoD_v2(device, buffer, ctypes.c_size_t(1 << 20)) == 0
+def hot_batch():
+    return bytearray(1 << 20)
+def cold_batch():
+    return bytearray(1 << 20)
+hot, cold = hot_batch(), cold_batch()
+copy(hot, 400)
+copy(cold, 3)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Python(PinTest):
+    def test_sites_are_lines_of_python(self):
+        script, history = self.folder / "batches.py", self.folder / "python-history"
+        script.write_text(SCRIPT)
+        line = {name: SCRIPT.splitlines().index(f"def {name}():") + 2 for name in ("hot_batch", "cold_batch")}
+        process = subprocess.Popen(["/usr/bin/python3", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", MEMOIR_PIN_HISTORY=str(history)))
+        try:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            words = [str(MEMOIR), "pin", "explain", "--json", "--dir", str(self.folder), str(process.pid)]
+            told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            sites = {b["site"]: b for b in told["allocations"] if b["copies"]}
+            if not any("batches.py" in site for site in sites):
+                self.skipTest(f"this interpreter's frames cannot be read: {list(sites)}")
+            hot, cold = (f"batches.py:{line[name]} {name}" for name in ("hot_batch", "cold_batch"))
+            self.assertEqual({hot: 400, cold: 3}, {site: b["copies"] for site, b in sites.items()})
+            self.assertNotEqual(sites[hot]["site_key"], sites[cold]["site_key"])
+            process.communicate("\n", timeout=PATIENCE_S)
+            # The history has the lines, too, and the next run knows them.
+            advice = json.loads(subprocess.run([str(MEMOIR), "pin", "advise", "--json", str(history)], capture_output=True, text=True,
+                                               timeout=PATIENCE_S).stdout)
+            self.assertEqual({hot, cold}, {s["site"] for s in advice["sites"]})
+            use = subprocess.run([str(MEMOIR), "pin", "run", "--mode", "use", "--history", str(history), "--dir", str(self.folder), "--", "/usr/bin/python3",
+                                  str(script)], input="\n", capture_output=True, text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertIn("memoir: 1 promotions", use.stderr)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+
+class Bench(PinTest):
+    """test/gpu/pin_run.py, which script/test-gpu pin runs unattended where there is a GPU: here over the stand-in, whose times mean nothing."""
+
+    def test_it_measures_all_rounds_and_says_where_the_time_goes(self):
+        gpu = pathlib.Path(__file__).resolve().parent.parent / "gpu"
+        compiler = shutil.which("c++") or self.skipTest("no C++ compiler")
+        bin_dir = self.folder / "bin"
+        (bin_dir / "lib").mkdir(parents=True)
+        (bin_dir / "lib/libmemoir-cuda.so").symlink_to(LIBRARY)
+        subprocess.run([compiler, "-O1", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
+                        "-lpthread"], check=True, timeout=PATIENCE_S)
+
+        def run(*words):
+            done = subprocess.run([sys.executable, str(gpu / "pin_run.py"), str(bin_dir), str(bin_dir), "--parts", "seed", *words], capture_output=True,
+                                  text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertEqual(done.stderr, "")
+            return done, json.loads((bin_dir / "pin.json").read_text())
+
+        done, told = run("--sizes", "2", "--rounds", "2,1,1")
+        self.assertEqual(told["rounds"], {"2": 2}, done.stdout)
+        for policy in ("host", "seed", "use", "auto"):
+            for got in told["seed"]["2"]["together"][policy]:
+                self.assertEqual(got["wrong"], 0)
+                parts = sum(got[f"{part}_ms"] for part in ("take", "touch", "copy", "drop"))
+                self.assertLessEqual(parts, got["whole_ms"] * 1.01 + 0.1)
+                self.assertGreater(parts, got["whole_ms"] * 0.5)
+        self.assertGreater(told["seed"]["2"]["together"]["auto"][0]["register_ms"], 0)
+        self.assertIn("ok   rounds: all", (bin_dir / "pin.txt").read_text())
+        done, told = run("--sizes", "1", "--rounds", "9,1,1", "--seconds", "0")  # no time at all
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("MISS rounds: 0 of 9 at 1 MiB", done.stdout)
 
 
 if __name__ == "__main__":

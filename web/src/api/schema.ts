@@ -184,12 +184,14 @@ export interface Process {
   own: boolean
   tracking: {
     state: "on" | "suspended" | "off" | "none"
-    /** who counts: track, client, socket ... */
+    /** who counts: track, attach, client, socket ... */
     source: string | null
     /** why it is not tracked */
     why: string | null
     /** you may switch it */
     can: boolean
+    /** switching it on puts probes on its allocator while it runs */
+    attach: boolean
     /** what would start it tracked */
     command: string | null
   }
@@ -232,6 +234,7 @@ export interface Scan {
     bytes: number
     oldest_seconds: number
     site: string | null
+    via?: string | null
     frame: string | null
     function: string | null
     file: string | null
@@ -325,8 +328,10 @@ export interface Flame {
   at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
-  /** functions */
+  /** functions, in short */
   names: string[]
+  /** the whole name of each; null where it is no longer */
+  functions?: (string | null)[]
   /** of each name: path of its file */
   modules: (string | null)[]
   /** of each name: the same at every moment and in every run */

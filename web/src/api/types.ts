@@ -12,6 +12,8 @@ export type Grower = NonNullable<api.Tick['growers']>[number]
 /** Where in the code, as far as it is known. */
 export interface Site {
   text: string | null
+  /** What the line calls to get its memory: a library, a wrapper of malloc. */
+  via: string | null
   function: string | null
   file: string | null
   line: number | null

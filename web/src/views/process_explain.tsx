@@ -35,12 +35,13 @@ export function explainParts(kinds: Record<string, number>): Part[] {
 
 interface Named {
   name: string
+  via?: string | null | undefined
   bytes: number
 }
 
 /** The largest things that have a name of their own: call sites instead of malloc's parts where they are known. */
 export function explainNames(answer: Pick<Explain, 'parts' | 'sites' | 'rss_bytes'>): Named[] {
-  const sites = answer.sites?.map((site) => ({ name: site.site, bytes: site.bytes })) ?? null
+  const sites = answer.sites?.map((site) => ({ name: site.site, via: site.via, bytes: site.bytes })) ?? null
   const parts = answer.parts
     .filter((part) => !part.folded && !(sites && part.kind === 'heap'))
     .map((part) => ({ name: part.name, bytes: part.bytes }))
@@ -61,7 +62,8 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
         {explainNames(data).map((named, i) => (
           <span key={named.name} class="explain-name" data-tip={`${percent((named.bytes / data.rss_bytes) * 100)} of RSS`}>
             {i > 0 && ' · '}
-            {named.name} <b>{bytes(named.bytes)}</b>
+            {named.name}
+            {named.via && ` via ${named.via}`} <b>{bytes(named.bytes)}</b>
           </span>
         ))}
         {data.live_absent_bytes ? `; ${bytes(data.live_absent_bytes)} in use and not resident` : ''}

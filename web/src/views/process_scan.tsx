@@ -87,7 +87,10 @@ function Found({ scan }: { scan: ScanAnswer }): JSX.Element {
         <ul class="lines scan-sites">
           {scan.sites.map((site, i) => (
             <li key={i}>
-              <span class="clip mono">{site.site ?? 'unknown line'}</span>
+              <span class="clip mono">
+                {site.site ?? 'unknown line'}
+                {site.via && <span class="muted"> via {site.via}</span>}
+              </span>
               <span class="num">{bytes(site.bytes)}</span>
               <span class="num muted">{count(site.blocks)} ×</span>
               <span class="muted">{site.state === 'lost' ? wholeDuration(site.oldest_seconds) + ' old' : site.state}</span>

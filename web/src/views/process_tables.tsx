@@ -11,6 +11,7 @@ import { Card, Choice, Empty, ProblemBox, StaleNotice, Waiting } from '../kit/pa
 import { Table, type TableColumn } from '../kit/table'
 import { rowsOf, spaceTitle, type Row } from './device_model'
 import type { TrackingState } from './process_tracking'
+import { siteName } from './suspect_model'
 import { BUFFER_SHOW, transposed } from './tables_model'
 import { isTracked, Untracked } from './untracked'
 
@@ -23,6 +24,7 @@ interface SiteFrame {
 
 export interface SiteRow extends SiteFrame {
   site?: string | null
+  via?: string | null
   space?: string | null
   frames?: SiteFrame[]
   live_bytes: number | null
@@ -65,7 +67,13 @@ const SITE_COLUMNS: TableColumn<SiteRow>[] = [
     width: 200,
     grow: true,
     pin: true,
-    value: (r) => r.function ?? r.site ?? '?',
+    value: (r) => siteName({ ...r, text: r.site }),
+    render: (r) => (
+      <span data-tip={r.function ?? undefined}>
+        {siteName({ ...r, text: r.site })}
+        {r.via && <span class="muted"> via {r.via}</span>}
+      </span>
+    ),
   },
   { id: 'place', title: 'Line', kind: 'text', width: 160, value: place },
   {
@@ -102,7 +110,7 @@ export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState 
   const filter = word('search')
   const open = word('site')
   const rows = useMemo(
-    () => (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site)),
+    () => (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site, row.via)),
     [data, filter],
   )
   if (!data) {
@@ -151,7 +159,7 @@ function Stacks({ pid, site }: { pid: number; site: SiteRow }): JSX.Element {
     frame?.function === site.function && frame?.line === site.line && frame?.module === site.module
   const stacks = data?.sites.filter((row) => row.frames?.some(same)) ?? []
   return (
-    <Card title={`Stacks that end in ${site.function ?? site.site ?? 'it'}`}>
+    <Card title={`Stacks through ${siteName({ ...site, text: site.site })}`}>
       {!data ? (
         <Waiting />
       ) : stacks.length === 0 ? (
@@ -166,9 +174,9 @@ function Stacks({ pid, site }: { pid: number; site: SiteRow }): JSX.Element {
             <ol class="frames">
               {row.frames
                 ?.filter((frame) => !isStart(frame.function ?? ''))
-                .map((frame) => (
-                  <li class="mono">
-                    {frame.function ?? '?'} <span class="muted">{place(frame)}</span>
+                .map((frame, i, all) => (
+                  <li class={i < all.findIndex(same) ? 'mono muted' : 'mono'}>
+                    {same(frame) ? <b>{frame.function ?? '?'}</b> : (frame.function ?? '?')} <span class="muted">{place(frame)}</span>
                   </li>
                 ))}
             </ol>

@@ -13,6 +13,7 @@ export interface TrackingState {
   source?: string | null
   why?: string | null
   can?: boolean
+  attach?: boolean
   command?: string | null
 }
 
@@ -25,6 +26,12 @@ const WORDS: Record<TrackingState['state'], { badge: string; tone: Tone; tip: st
   },
   off: { badge: 'Not tracked', tone: '', tip: 'It reports nothing at present.' },
   none: { badge: 'Not tracked', tone: '', tip: 'Its allocations are not accounted.' },
+}
+
+const ATTACHED = {
+  badge: 'Attached',
+  tone: 'good' as Tone,
+  tip: 'Probes on its allocator account what it allocates since they were put there. Older blocks are not counted.',
 }
 
 const REPORTS = {
@@ -42,10 +49,13 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
   const now = told ?? state.state
   if (told !== null && told === state.state) setTold(null)
   const on = now === 'on'
-  const words = now === 'none' && state.source ? REPORTS : WORDS[now]
+  const attached = on && (state.source === 'attach' || state.attach === true)
+  const words = attached ? ATTACHED : now === 'none' && state.source ? REPORTS : WORDS[now]
   const reads = session.value?.role === 'read'
-  // A process that was not started under the tracker has nothing that could be switched: say what to do instead.
-  const cannot = now === 'none' || state.can === false
+  // Probes can account a process that was not started under the tracker. Where they cannot, say what to do instead.
+  const attaches = now === 'none' && state.attach === true
+  const cannot = (now === 'none' && !attaches) || state.can === false
+  const action = on ? (attached ? 'Detach' : 'Stop tracking') : attaches ? 'Attach' : 'Start tracking'
 
   const change = async (): Promise<void> => {
     setBusy(true)
@@ -79,14 +89,18 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
         onClick={() => setAsking(true)}
       >
         <Icon name={on ? 'stop' : 'play'} />
-        {on ? 'Stop tracking' : 'Start tracking'}
+        {action}
       </button>
-      <Dialog title={on ? 'Stop tracking?' : 'Start tracking?'} open={asking} onClose={close}>
+      <Dialog title={`${action}?`} open={asking} onClose={close}>
         <div class="ask">
           <p>
             {cannot
               ? `The allocations of ${program} (PID ${pid}) cannot be accounted from here${whyNot(state) && `: ${whyNot(state)}`}.`
-              : on
+              : attached
+                ? `The probes are removed from ${program} (PID ${pid}), and what they counted goes with them. The program itself goes on as it is.`
+                : attaches
+                  ? `Probes are put on the allocator of ${program} (PID ${pid}) while it runs. From then on its allocations are accounted; what it allocated before stays unknown. Each allocation with its free takes about 2 µs longer.`
+                  : on
                 ? `New allocations of ${program} (PID ${pid}) will pass by uncounted until tracking starts again: sums and verdicts have a gap from now on. The program itself goes on as it is.`
                 : `From now on, allocations of ${program} (PID ${pid}) are accounted. What it allocated before stays unknown. A verdict about leaks takes about half a minute.`}
           </p>
@@ -110,7 +124,7 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
             </button>
             {!cannot && (
               <button type="button" class="button main-action" disabled={busy} onClick={() => void change()}>
-                {on ? 'Stop tracking' : 'Start tracking'}
+                {busy && attaches ? 'Attaching …' : action}
               </button>
             )}
           </div>

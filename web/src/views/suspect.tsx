@@ -25,8 +25,9 @@ function Place({ suspect, process }: { suspect: Suspect; process: boolean }): JS
   const place = sitePlace(suspect.site)
   return (
     <span class="suspect-place clip">
-      <b>{siteName(suspect.site)}</b>
+      <b data-tip={suspect.site?.function ?? undefined}>{siteName(suspect.site)}</b>
       {place && <span class="muted mono"> {place}</span>}
+      {suspect.site?.via && <span class="muted"> via {suspect.site.via}</span>}
       {process && (
         <span class="muted">
           {' in '}
@@ -97,6 +98,7 @@ export function SuspectItem({ suspect, open, onToggle, process }: SuspectProps):
 
 function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }): JSX.Element {
   const limit = limitSentence(suspect)
+  const asked = suspect.stack.filter(isOwn).indexOf(suspect.site?.text ?? '')
   return (
     <div class="grid">
       <div class="span-7">
@@ -112,10 +114,10 @@ function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }):
       <div class="span-5">
         {suspect.stack.length > 0 && (
           <>
-            <h3>Stack, from the place that asked</h3>
+            <h3>Stack, from the allocator outwards</h3>
             <ol class="frames">
-              {suspect.stack.filter(isOwn).map((line) => (
-                <li class="mono">{line}</li>
+              {suspect.stack.filter(isOwn).map((line, i) => (
+                <li class={i < asked ? 'mono muted' : 'mono'}>{i === asked ? <b>{line}</b> : line}</li>
               ))}
             </ol>
           </>

@@ -7,7 +7,7 @@ import { link } from '../base/route'
 import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
-import { sitePlace, suspectsOf } from './suspect_model'
+import { siteName, sitePlace, suspectsOf } from './suspect_model'
 
 export function SuspectList(): JSX.Element {
   const { data: told, problem } = useResource<LeaksAnswer>('/leaks', {}, { every: 5000 })
@@ -69,7 +69,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
 
 function Line({ suspect }: { suspect: Suspect }): JSX.Element {
   const { site } = suspect
-  const where = site?.function ?? (sitePlace(site) || site?.text || 'unknown place')
+  const where = site?.function ? siteName(site) : sitePlace(site) || site?.text || 'unknown place'
   const beside = site?.function ? sitePlace(site) : ''
   return (
     <li>

@@ -48,6 +48,7 @@ function suspectOf(row: Row, time: string): Suspect {
     limit: left == null ? null : { in_s: left, bytes: figure(row, 'limit') ?? 0, what: text(row, 'limit_kind') ?? '' },
     site: {
       text: text(row, 'site'),
+      via: text(row, 'via'),
       function: text(row, 'function'),
       file: text(row, 'source_file'),
       line: figure(row, 'line'),
@@ -75,7 +76,9 @@ export function suspectsOf(answer: LeaksAnswer | null): SuspectsAnswer | null {
   }
 }
 
-export const siteName = (site: Site | null): string => site?.function || site?.text || site?.file || 'unknown place'
+/** The function in short, as the text of a site has it after its line: "Cache::load" of "cache.cpp:41 Cache::load". */
+export const siteName = (site: { text?: string | null | undefined; function?: string | null; file?: string | null } | null): string =>
+  (site?.function && site.text?.replace(/^\S+:\d+ (in )?/, '')) || site?.function || site?.text || site?.file || 'unknown place'
 
 export function sitePlace(site: Site | null): string {
   if (!site?.file) return ''

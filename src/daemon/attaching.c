@@ -1,0 +1,403 @@
+/* See attaching.h. */
+#include "daemon/attaching.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/accountable.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/loop.h"
+#include "daemon/reaper.h"
+#include "daemon/tracing.h"
+#include "ledger/ledger.h"
+#include "trace/ask.h"
+
+enum { READY_FD = 3 }; /* in the observer */
+
+/* One process. */
+struct attached {
+    struct attaching *attaching;
+    pid_t pid;   /* 0: unused */
+    pid_t child; /* that we started; 0: another's */
+    uint32_t uid;
+    enum attaching_state state;
+    bool ending; /* it was told to */
+    int ready;   /* the observer says there whether it works; -1 */
+    int link;    /* the connection that holds it; -1 */
+    struct loop_source *ready_source, *link_source;
+    uint64_t since_ns;
+    char why[ATTACHING_WHY_MAX];
+};
+
+struct attaching {
+    struct daemon *daemon;
+    struct attached all[ATTACHING_MAX];
+    struct loop_source *timer;
+    const char *why_not;
+    char program[PATH_MAX];
+};
+
+extern char **environ;
+
+static struct attached *find(struct attaching *a, pid_t pid)
+{
+    for (size_t i = 0; a && i < ATTACHING_MAX; i++)
+        if (a->all[i].pid == pid)
+            return &a->all[i];
+    return NULL;
+}
+
+static void ready_close(struct attached *one)
+{
+    loop_source_free(one->ready_source);
+    one->ready_source = NULL;
+    closep(&one->ready);
+    one->ready = -1;
+}
+
+static void link_close(struct attached *one)
+{
+    loop_source_free(one->link_source);
+    one->link_source = NULL;
+    closep(&one->link);
+    one->link = -1;
+}
+
+static void forget(struct attached *one)
+{
+    ready_close(one);
+    link_close(one);
+    if (one->child > 0)
+        waitpid(one->child, NULL, WNOHANG); /* one that takes longer is reaped with the next */
+    *one = (struct attached){.attaching = one->attaching, .ready = -1, .link = -1};
+}
+
+/* ---- an observer that ended ---- */
+
+static struct ledger_book *book_of(const struct attached *one)
+{
+    const struct ledger *ledger = one->attaching->daemon->ledger;
+    struct ledger_process *p = NULL;
+    while ((p = ledger_process_next(ledger, one->pid, p)))
+        for (size_t i = 0; i < p->n_books; i++)
+            if (p->books[i]->identity->source == BOOK_SOURCE_ATTACH && p->books[i]->dirfd >= 0)
+                return p->books[i];
+    return NULL;
+}
+
+/* In order, it has removed its socket and its book; one that was killed has not. The book of a process that has ended is
+ * retired. */
+static void remains_remove(const struct attached *one)
+{
+    char socket[108];
+    struct daemon *daemon = one->attaching->daemon;
+    struct ledger_book *book = book_of(one);
+    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    unlink(socket);
+    if (!book || (kill(one->pid, 0) < 0 && errno == ESRCH))
+        return;
+    if (ledger_book_check(book) == 0 && unlinkat(book->dirfd, book->name, 0) == 0)
+        log_info("removed book '%s', whose observer was killed", book->path);
+    if (book->process->n_books == 1)
+        reaper_forget(daemon, book->process); /* its row goes with its last book */
+    ledger_book_remove(daemon->ledger, book);
+}
+
+static void fail(struct attached *one, const char *why)
+{
+    ready_close(one);
+    link_close(one);
+    if (one->child > 0)
+        waitpid(one->child, NULL, WNOHANG);
+    one->child = 0;
+    remains_remove(one);
+    one->state = ATTACHING_FAILED;
+    snprintf(one->why, sizeof(one->why), "%s", why);
+    log_info("process %d is not attached: %s", (int)one->pid, why);
+}
+
+/* The observer never speaks first: the connection was closed. */
+static void on_link(void *context, uint32_t events)
+{
+    struct attached *one = context;
+    char bytes[64];
+    ssize_t n = recv(one->link, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+        return; /* "ok 0" */
+    remains_remove(one);
+    log_info("process %d is not attached any more", (int)one->pid);
+    pid_t pid = one->ending ? one->pid : 0;
+    forget(one);
+    one->pid = pid;
+    one->state = pid ? ATTACHING_ENDED : ATTACHING_NONE;
+}
+
+static bool link_open(struct attached *one)
+{
+    char socket[108];
+    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    one->link = trace_ask_open(socket);
+    if (one->link < 0) {
+        one->link = -1;
+        return false;
+    }
+    if (send(one->link, "hold\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT) != 5 ||
+        loop_add_fd(one->attaching->daemon->loop, one->link, EPOLLIN | EPOLLRDHUP, on_link, one,
+                    &one->link_source) < 0) {
+        link_close(one);
+        return false;
+    }
+    one->state = ATTACHING_ON;
+    return true;
+}
+
+/* ---- beginning ---- */
+
+/* One line: "ready", or "failed WHY". */
+static void on_ready(void *context, uint32_t events)
+{
+    struct attached *one = context;
+    char line[ATTACHING_WHY_MAX + 16];
+    ssize_t n = read(one->ready, line, sizeof(line) - 1);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    line[n > 0 ? n : 0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (strncmp(line, "failed ", 7) == 0) {
+        fail(one, line + 7);
+    } else if (strcmp(line, "ready") != 0) {
+        fail(one, "memoir-observe ended: its messages are in memoird's log");
+    } else {
+        ready_close(one);
+        if (!link_open(one))
+            fail(one, "memoir-observe does not answer");
+        else
+            log_info("attached to process %d", (int)one->pid);
+    }
+}
+
+static int spawn(struct attaching *a, struct attached *one, int ready)
+{
+    const struct daemon *daemon = a->daemon;
+    const char *dir = daemon->config.dir[0] ? daemon->config.dir : daemon->own_root;
+    char pid[16], uid[16], linger[16], socket[108], ready_fd[16];
+    snprintf(pid, sizeof(pid), "%d", (int)one->pid);
+    snprintf(uid, sizeof(uid), "%u", one->uid);
+    snprintf(linger, sizeof(linger), "%d", ATTACHING_LINGER_S);
+    snprintf(ready_fd, sizeof(ready_fd), "%d", READY_FD);
+    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    const char *arguments[] = {"memoir-observe",
+                               "--heap",
+                               "--pid",
+                               pid,
+                               "--socket",
+                               socket,
+                               "--linger",
+                               linger,
+                               "--ready",
+                               ready_fd,
+                               "--for",
+                               uid,
+                               "--keep-ended",
+                               dir ? "--dir" : NULL,
+                               dir,
+                               NULL};
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setpgroup(&attributes, 0); /* Ctrl-C is memoird's */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETPGROUP);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ready, READY_FD);
+    int r = posix_spawn(&one->child, a->program, &actions, &attributes, (char *const *)arguments,
+                        environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return -r;
+}
+
+static int start(struct attaching *a, struct attached *one)
+{
+    int ready[2];
+    int r = trace_ask_dir_make();
+    if (r < 0)
+        return r;
+    if (pipe2(ready, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -errno;
+    r = spawn(a, one, ready[1]);
+    close(ready[1]);
+    if (r < 0) {
+        close(ready[0]);
+        return r;
+    }
+    one->ready = ready[0];
+    r = loop_add_fd(a->daemon->loop, one->ready, EPOLLIN, on_ready, one, &one->ready_source);
+    if (r < 0)
+        kill(one->child, SIGTERM);
+    return r;
+}
+
+/* A place for one more; ended children are reaped meanwhile. NULL: too many. */
+static struct attached *place(struct attaching *a, uint32_t uid)
+{
+    struct attached *free_one = NULL;
+    size_t own = 0;
+    for (size_t i = 0; i < ATTACHING_MAX; i++) {
+        struct attached *one = &a->all[i];
+        if (one->pid && accountable_uid(one->uid) == accountable_uid(uid))
+            own++;
+        if (!one->pid || one->state == ATTACHING_FAILED || one->state == ATTACHING_ENDED)
+            free_one = one;
+    }
+    if (!free_one || (uid != 0 && own >= ATTACHING_USER_MAX))
+        return NULL;
+    forget(free_one);
+    return free_one;
+}
+
+int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
+{
+    struct attached *one = find(a, pid);
+    if (!a || a->why_not)
+        return -ENOTSUP;
+    if (one && one->state != ATTACHING_FAILED && one->state != ATTACHING_ENDED)
+        return 0;
+    one = one ? one : place(a, uid);
+    if (!one)
+        return -EUSERS;
+    forget(one);
+    one->pid = pid;
+    one->uid = uid;
+    one->since_ns = clock_monotonic_ns();
+    if (link_open(one)) /* `memoir attach` has begun it */
+        return 0;
+    one->state = ATTACHING_STARTING;
+    int r = start(a, one);
+    if (r < 0)
+        forget(one);
+    return r;
+}
+
+enum attaching_state attaching_state(struct attaching *a, pid_t pid,
+                                     char why[static ATTACHING_WHY_MAX])
+{
+    struct attached *one = find(a, pid);
+    if (!one)
+        return ATTACHING_NONE;
+    if (one->state == ATTACHING_STARTING &&
+        clock_monotonic_ns() - one->since_ns > ATTACHING_START_S * NS_PER_S) {
+        kill(one->child, SIGKILL);
+        fail(one, "memoir-observe was not ready in time");
+    }
+    enum attaching_state state = one->state;
+    if (state == ATTACHING_FAILED || state == ATTACHING_ENDED) {
+        snprintf(why, ATTACHING_WHY_MAX, "%s", one->why);
+        forget(one);
+    }
+    return state;
+}
+
+int attaching_end(struct attaching *a, pid_t pid)
+{
+    struct attached *one = find(a, pid);
+    if (one && one->ending)
+        return 0;
+    if (one && one->state == ATTACHING_STARTING) {
+        kill(one->child, SIGTERM);
+        forget(one);
+        return -ESRCH;
+    }
+    if (!one || one->link < 0) { /* the command has begun it, a moment ago */
+        one = one ? one : place(a, 0);
+        if (!one)
+            return -EUSERS;
+        one->pid = pid;
+        if (!link_open(one)) {
+            remains_remove(one);
+            forget(one);
+            return -ESRCH;
+        }
+    }
+    one->ending = true;
+    return send(one->link, "stop\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT) == 5 ? 0 : -errno;
+}
+
+/* ---- life ---- */
+
+/* Those that a memoird before us, or the command, has begun. */
+static void adopt(void *context)
+{
+    struct attaching *a = context;
+    DIR *dir = opendir(TRACE_ASK_DIR);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        int pid, end = 0;
+        if (sscanf(entry->d_name, "heap-%d.sock%n", &pid, &end) != 1 || !end ||
+            entry->d_name[end] || pid <= 0 || find(a, pid))
+            continue;
+        struct attached *one = place(a, 0);
+        if (!one)
+            break;
+        one->pid = pid;
+        if (!link_open(one))
+            forget(one);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+int attaching_new(struct daemon *daemon, struct attaching **ret_attaching)
+{
+    struct attaching *a = calloc(1, sizeof(*a));
+    if (!a)
+        return -ENOMEM;
+    a->daemon = daemon;
+    for (size_t i = 0; i < ATTACHING_MAX; i++)
+        a->all[i] = (struct attached){.attaching = a, .ready = -1, .link = -1};
+    if (daemon->config.trace == CONFIG_AUTO_NO)
+        a->why_not = "tracing is switched off in the configuration";
+    else if (geteuid() != 0)
+        a->why_not = "memoird does not run as root";
+    else if (!tracing_program_find(a->program, sizeof(a->program)))
+        a->why_not = "memoir-observe is not installed";
+    *ret_attaching = a;
+    if (a->why_not)
+        return 0;
+    int r = loop_add_timer(daemon->loop, adopt, a, &a->timer);
+    if (r == 0)
+        loop_timer_set(a->timer, 1, ATTACHING_LOOK_S * NS_PER_S);
+    return r;
+}
+
+void attaching_free(struct attaching *a)
+{
+    for (size_t i = 0; a && i < ATTACHING_MAX; i++)
+        forget(&a->all[i]);
+    if (a)
+        loop_source_free(a->timer);
+    free(a);
+}
+
+const char *attaching_why_not(const struct attaching *a)
+{
+    return a ? a->why_not : "memoird is out of memory";
+}

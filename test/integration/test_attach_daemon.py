@@ -1,0 +1,141 @@
+"""Attaching through memoird: the API, the command, users' rights, and what is killed meanwhile."""
+
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from api_support import MEMOIR, ApiTest
+from attach_support import PROGRAM, Program, why_not
+from daemon_fixture import NOBODY, as_user
+
+
+@unittest.skipIf(why_not(), why_not())
+class AttachDaemonTest(ApiTest):
+    def program(self, **options):
+        program = Program(PROGRAM, **options)
+        self.addCleanup(program.end)
+        return program
+
+    def tracking(self, pid):
+        return self.get(f"/processes/{pid}")["tracking"]
+
+    def switch(self, pid, on, status=200):
+        answer = self.request("POST", f"/processes/{pid}/tracking", {"on": on})
+        self.assertEqual(answer.status, status, answer.body)
+        return answer.json()
+
+    def attached(self, program):
+        self.assertEqual(self.switch(program.pid, True)["state"], "on")
+        self.addCleanup(self.memoir, "detach", program.pid)
+        self.eventually(lambda: self.tracking(program.pid), lambda t: t["source"] == "attach", "it is attached")
+
+    def memoir(self, *words, prefix=()):
+        return subprocess.run([*prefix, str(MEMOIR), *map(str, words)], capture_output=True, text=True, timeout=60,
+                              check=False)
+
+    def heap(self, pid):
+        accounts = self.get(f"/processes/{pid}")["accounts"]
+        return next((a["bytes"] for a in accounts if a["space"] == "heap"), 0)
+
+    def observer(self, pid):
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if b"--heap" in words and str(pid).encode() in words:
+                return int(entry)
+        return None
+
+    def test_the_switch_attaches_and_detaches(self):
+        self.api()
+        program = self.program()
+        tracking = self.tracking(program.pid)
+        self.assertEqual((tracking["state"], tracking["can"], tracking["attach"]), ("none", True, True))
+        self.attached(program)
+        tracking = self.valid(self.get(f"/processes/{program.pid}"), "Process")["tracking"]
+        self.assertEqual((tracking["state"], tracking["source"], tracking["attach"]), ("on", "attach", False))
+        program("alloc", 1000, 1000)
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 1000000, "what came after is counted")
+        sites = self.get(f"/processes/{program.pid}/sites")
+        self.assertIn("alloc_some", json.dumps(sites))
+        self.assertEqual(self.switch(program.pid, False), {"pid": program.pid, "state": "none", "changed": True})
+        self.eventually(lambda: self.tracking(program.pid)["state"], lambda s: s == "none", "it is detached")
+        self.eventually(lambda: self.observer(program.pid), lambda o: o is None, "its observer ends")
+        audit = [json.loads(line)["what"] for line in (self.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual(audit, [f"tracking of PID {program.pid} on", f"tracking of PID {program.pid} off"])
+
+    def test_a_killed_observer_leaves_no_book(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        os.kill(self.observer(program.pid), signal.SIGKILL)
+        self.eventually(lambda: self.tracking(program.pid)["state"], lambda s: s == "none", "its book is gone")
+        self.attached(program)
+        program("alloc", 10, 100)
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 1000, "and it can be attached again")
+
+    def test_a_killed_memoird_leaves_the_observer_to_the_next(self):
+        daemon = self.api()
+        program = self.program()
+        self.attached(program)
+        program("alloc", 10, 100)
+        daemon.kill()
+        daemon.popen.wait()  # its standard error is the observer's, too
+        program("alloc", 10, 100)
+        self.api()
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 2000, "the count went on")
+        self.switch(program.pid, False)
+        self.eventually(lambda: self.observer(program.pid), lambda o: o is None, "its observer ends")
+
+    def test_an_ended_process_is_retired_with_what_it_held(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        program("alloc", 10, 12345)
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 123450, "it is counted")
+        program.process.kill()
+        program.process.wait()
+        retired = self.state / "retired.jsonl"
+        line = self.eventually(lambda: retired.read_text() if retired.exists() else "",
+                               lambda text: f'"pid":{program.pid}' in text, "it is retired")
+        self.assertIn("123450", line)
+
+    def test_users_attach_to_their_own_processes_only(self):
+        self.api()
+        own = Program(PROGRAM, prefix=as_user(NOBODY))
+        self.addCleanup(own.end)
+        others = self.program()
+        command = dict(prefix=as_user(NOBODY))
+        socket = self.http
+        for path in (self.folder, socket):
+            os.chmod(path, 0o777)
+        refused = self.memoir("attach", others.pid, "--socket", socket, **command)
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertIn("belongs to another user", refused.stderr)
+        self.assertIsNone(self.observer(others.pid))
+        done = self.memoir("attach", own.pid, "--socket", socket, **command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"Attached to process {own.pid}.", done.stdout)
+        done = self.memoir("detach", own.pid, "--socket", socket, **command)
+        self.assertEqual((done.returncode, done.stdout), (0, f"Detached from process {own.pid}.\n"), done.stderr)
+        again = self.memoir("detach", own.pid, "--socket", socket, **command)
+        self.assertEqual((again.returncode, again.stderr), (3, f"memoir: process {own.pid} is not attached\n"))
+
+    def test_what_has_no_malloc_is_refused_in_words(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        stranger = subprocess.Popen(["/bin/sleep", "60"], env={"LD_PRELOAD": str(MEMOIR.parents[1] / "track/libmemoir-track.so")})
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        done = self.memoir("attach", stranger.pid, "--dir", self.books)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("its heap is counted already", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
