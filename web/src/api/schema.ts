@@ -328,8 +328,10 @@ export interface Flame {
   at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
-  /** functions */
+  /** functions, in short */
   names: string[]
+  /** the whole name of each; null where it is no longer */
+  functions?: (string | null)[]
   /** of each name: path of its file */
   modules: (string | null)[]
   /** of each name: the same at every moment and in every run */
@@ -476,6 +478,13 @@ export interface Pinning {
   saved_s: number
   missed_s: number
   cost_s: number
+  /** copies of memory that is not pinned, through the staging ring */
+  staged_copies: number
+  staged_bytes: number
+  /** what these took less than the driver's own */
+  staged_saved_s: number
+  /** fresh memory that was touched ahead of the program */
+  touched_ahead_bytes: number
   failures: number
   not_shown_blocks: number
   calibrated: boolean
