@@ -133,7 +133,7 @@ const struct command cmd_cluster_tracking = {
     .usage = "cluster tracking NODE PID on|off [OPTION...]",
     .help = "switch the tracking of a process on another node",
     .description =
-        "Switches the tracking of a process that runs under memoir run on another node. That node decides: it needs a token of its "
+        "Switches the tracking of a process on another node; one that does not run under memoir run is attached. That node decides: it needs a token of its "
         "own with the role control, or a signature of a node whose key its cluster-trust names, and a process of that user. It writes "
         "a line to its audit.",
     .options = options,

@@ -160,6 +160,7 @@ static int run(const void *values, const struct operands *operands)
     run_checks(&d, doctor_region_checks);
     run_checks(&d, doctor_driver_checks);
     run_checks(&d, doctor_trace_checks);
+    run_checks(&d, doctor_pin_checks);
     run_checks(&d, doctor_kernel_checks);
     if (findings.error)
         return findings.error;

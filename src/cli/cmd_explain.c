@@ -208,7 +208,7 @@ static int run(const void *values, const struct operands *operands)
     if (known) {
         explain_live(e, live, partial);
         symbols = site_names_new();
-        known = explain_sites_take(process, e, v->top, symbols, &sites) == 0;
+        known = explain_sites_take(process, getuid(), e, v->top, symbols, &sites) == 0;
     }
     return output(v, e, process ? process->name : NULL, known ? &sites : NULL);
 }

@@ -165,7 +165,6 @@ static int tell(const struct run *run, pid_t pid)
     struct buffer out = BUFFER_INIT(65536);
     int r = pin_state_read(v->dir, pid, geteuid(), &s);
     pin_state_remove(v->dir, pid, geteuid());
-    pin_state_sweep(v->dir, geteuid());
     if (r < 0) {
         if (!v->quiet)
             fprintf(stderr, "memoir: '%s' copied no large allocation to or from a device\n",
@@ -206,6 +205,7 @@ static int run_run(const void *values, const struct operands *operands)
     int r = check(&run);
     if (r != COMMAND_OK)
         return r;
+    (void)pin_state_sweep(v->dir, geteuid());
     inspect(&run);
     if (run.why_not[0] && !v->quiet)
         command_fail("'%s' runs without pinning: %s", run.argv[0], run.why_not);

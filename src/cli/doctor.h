@@ -33,6 +33,7 @@ extern const struct doctor_check doctor_pressure_checks[]; /* the pressure word 
 extern const struct doctor_check doctor_region_checks[];   /* tt-metal's own counts */
 extern const struct doctor_check doctor_driver_checks[];   /* what NVML says */
 extern const struct doctor_check doctor_trace_checks[];    /* whether CUDA programs can be traced */
+extern const struct doctor_check doctor_pin_checks[];      /* whether memory can be pinned */
 extern const struct doctor_check doctor_cluster_checks[];  /* other nodes */
 extern const struct doctor_check doctor_kernel_checks[];   /* features and limits */
 

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "profile/profile.h"
+#include "site/short_name.h"
 
 enum { NAME_MIN = 2 /* columns of a cell that are worth a letter */, SMALL_PER_MILLE = 1 };
 
@@ -153,7 +154,8 @@ const char *flame_value(uint64_t value, enum rows_measure measure, bool estimate
 
 static const char *name_of(const struct tree *t, uint32_t node)
 {
-    return node == 0 ? "all" : profile_text(t->profile, t->nodes[node].name);
+    static char text[SHORT_NAME_MAX]; /* until the next call */
+    return node == 0 ? "all" : short_name(profile_text(t->profile, t->nodes[node].name), text);
 }
 
 void flame_node_text(const struct tree *t, uint32_t node, enum rows_measure measure,

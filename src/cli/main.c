@@ -2,6 +2,7 @@
 #include "book/reader.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "explain/table.h"
 #include "history/table.h"
 #include "nvml/worker.h"
 #include "profile/tables.h"
@@ -13,6 +14,7 @@ int main(int argc, char **argv)
         return nvml_worker_main();
     (void)profile_tables_register();
     (void)query_table_register(&history_table);
+    (void)query_table_register(&explain_table);
     command_take_signals();
     book_guard_install();
     if (argc < 2) {

@@ -63,7 +63,8 @@ static bool sites_take(struct job *job, struct explain *e, struct explain_sites 
     explain_live(e, live, partial);
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = site_names_over(api_symbols(job, &job->part));
-    return explain_sites_take(process, e, SITES_TOP, symbols, ret_sites) == 0;
+    return explain_sites_take(process, ((const struct wish *)job->more)->uid, e, SITES_TOP, symbols,
+                              ret_sites) == 0;
 }
 
 static void run(struct job *job)

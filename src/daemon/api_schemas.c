@@ -304,7 +304,8 @@ static const struct http_schema schemas[] = {
         "program": {"type": "string"},
         "at_peak": {"type": "boolean", "description": "live figures are those at the peak of each account, not those of now"},
         "values": {"type": "array", "items": {"type": "string"}, "description": "what the figures of a node are"},
-        "names": {"type": "array", "items": {"type": "string"}, "description": "functions"},
+        "names": {"type": "array", "items": {"type": "string"}, "description": "functions, in short"},
+        "functions": {"type": "array", "items": {"type": ["string", "null"]}, "description": "the whole name of each; null where it is no longer"},
         "modules": {"type": "array", "items": {"type": ["string", "null"]}, "description": "of each name: path of its file"},
         "keys": {"type": "array", "items": {"type": "string"}, "description": "of each name: the same at every moment and in every run"},
         "nodes": {

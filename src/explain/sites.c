@@ -6,13 +6,17 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "explain/resident.h"
 #include "ledger/ledger.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
 
+enum { NAMED_SHARE = 500 }; /* sites with less than this part of the heap are not named */
+
 struct held {
     uint32_t site;
     uint64_t bytes, blocks;
+    uint64_t resident;
 };
 
 static const struct ledger_account *heap_of(const struct ledger_process *p)
@@ -33,9 +37,11 @@ bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, 
     return true;
 }
 
-static int by_bytes(const void *left, const void *right)
+static int by_resident(const void *left, const void *right)
 {
     const struct held *a = left, *b = right;
+    if (a->resident != b->resident)
+        return a->resident < b->resident ? 1 : -1;
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes ? 1 : -1;
     return a->site < b->site ? -1 : a->site > b->site;
@@ -60,10 +66,8 @@ static struct held *held_of(const struct ledger_book *book, const struct book_si
         if (c->alloc_bytes > c->freed_bytes && !(copy->sites[i].flags & BOOK_SITE_SAMPLED) &&
             of_heap(book->reader, &copy->sites[i]))
             held[n++] = (struct held){(uint32_t)i, c->alloc_bytes - c->freed_bytes,
-                                      c->alloc_blocks - c->freed_blocks};
+                                      c->alloc_blocks - c->freed_blocks, 0};
     }
-    if (held)
-        qsort(held, n, sizeof(*held), by_bytes);
     *ret_n = n;
     return held;
 }
@@ -77,8 +81,30 @@ static const struct ledger_book *book_of(const struct ledger_process *p)
     return NULL;
 }
 
-int explain_sites_take(const struct ledger_process *process, const struct explain *e, size_t top,
-                       struct site_names *symbols, struct explain_sites *ret)
+/* What of each site is resident: of those whose share is known what it says, and all others alike, so that the sum is
+ * right; where that cannot be, all by the same factor. */
+static void divide(struct held *held, size_t n, const double *shares, uint64_t heap)
+{
+    double known = 0, rest = 0;
+    for (size_t i = 0; i < n; i++) {
+        double share = shares ? shares[held[i].site] : -1;
+        if (share >= 0)
+            known += (double)held[i].bytes * share;
+        else
+            rest += (double)held[i].bytes;
+    }
+    double left = (double)heap - known, others = rest > 0 ? left / rest : 0;
+    others = others < 0 ? 0 : others > 1 ? 1 : others;
+    double sum = known + rest * others, factor = sum > 0 ? (double)heap / sum : 0;
+    for (size_t i = 0; i < n; i++) {
+        double share = shares && shares[held[i].site] >= 0 ? shares[held[i].site] : others;
+        held[i].resident = (uint64_t)((double)held[i].bytes * share * factor);
+    }
+}
+
+int explain_sites_take(const struct ledger_process *process, uint32_t owner,
+                       const struct explain *e, size_t top, struct site_names *symbols,
+                       struct explain_sites *ret)
 {
     const struct ledger_book *book = book_of(process);
     struct book_names names = {0};
@@ -91,14 +117,18 @@ int explain_sites_take(const struct ledger_process *process, const struct explai
     sites.all = calloc(top + 1, sizeof(*sites.all));
     if (!held || !sites.all)
         r = -ENOMEM;
-    uint64_t left = explain_sum(e, EXPLAIN_HEAP), live = 0;
-    for (size_t i = 0; r == 0 && i < n; i++)
-        live += held[i].bytes;
-    double resident = live ? (double)left / (double)live : 0;
-    for (size_t i = 0; r == 0 && i < n && i < top; i++) {
+    uint64_t left = explain_sum(e, EXPLAIN_HEAP);
+    double *shares = r == 0 ? resident_shares((pid_t)e->pid, owner, book, &names.copy) : NULL;
+    if (r == 0) {
+        divide(held, n, shares, left);
+        qsort(held, n, sizeof(*held), by_resident);
+    }
+    free(shares);
+    /* The debug information of a library takes longer to read than all else: not for a few bytes in it. */
+    uint64_t worth = left / NAMED_SHARE;
+    for (size_t i = 0; r == 0 && i < n && i < top && (i == 0 || held[i].resident >= worth); i++) {
         const struct book_site_name *name = book_names_site(&names, held[i].site, symbols);
-        uint64_t bytes = (uint64_t)((double)held[i].bytes * resident);
-        bytes = bytes < left ? bytes : left;
+        uint64_t bytes = held[i].resident < left ? held[i].resident : left;
         sites.all[sites.n++] =
             (struct explain_site){.text = strdup(name ? name->text : "an unknown place"),
                                   .via = name && name->via ? strdup(name->via) : NULL,

@@ -1,5 +1,5 @@
-/* The resident heap divided among the call sites that hold it, as the book of the process tells: an estimate, since only sums of
- * residence are known. Every site is taken to be as resident as the heap as a whole. */
+/* The resident heap divided among the call sites that hold it, as the book of the process tells: an estimate. A site
+ * is as resident as those of its blocks are that were sampled (resident.h), and as all others together where there are too few. */
 #pragma once
 
 #include <stddef.h>
@@ -28,9 +28,10 @@ struct explain_sites {
  * not among them. */
 bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, bool *ret_partial);
 
-/* After explain_live(). At most `top` are named, by `symbols` (NULL: without functions). -ENOENT: no book of the heap; -errno. */
-int explain_sites_take(const struct ledger_process *process, const struct explain *explain,
-                       size_t top, struct site_names *symbols, struct explain_sites *ret_sites);
+/* After explain_live(), of a process of user `owner`. At most `top` are named, of those with a 500th of the heap or more, by `symbols` (NULL: without functions). -ENOENT: no book of the heap; -errno. */
+int explain_sites_take(const struct ledger_process *process, uint32_t owner,
+                       const struct explain *explain, size_t top, struct site_names *symbols,
+                       struct explain_sites *ret_sites);
 void explain_sites_release(struct explain_sites *sites);
 
 /* The field "sites" of an open object, and "sites_left_out". NULL: null. */

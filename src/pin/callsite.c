@@ -67,7 +67,7 @@ static uint32_t module_number(struct callsites *s, uintptr_t pc, uint64_t *ret_o
 }
 
 static uint32_t enter(struct callsites *s, uint64_t hash, const uintptr_t *pcs, size_t n,
-                      uint32_t at)
+                      const struct script *script, uint32_t at)
 {
     if (s->n_sites == CALLSITE_MAX || at == INDEX)
         return 0;
@@ -83,6 +83,9 @@ static uint32_t enter(struct callsites *s, uint64_t hash, const uintptr_t *pcs, 
                            site->frame[i].offset);
     }
     site->n = (uint32_t)n;
+    if (script->hash)
+        key = site_key_add(key, script->hash, 0);
+    memcpy(site->script, script->label, sizeof(site->script));
     site->key = site_key_finish(key);
     site->hash = hash;
     store_release(&s->n_sites, number + 1);
@@ -93,19 +96,22 @@ static uint32_t enter(struct callsites *s, uint64_t hash, const uintptr_t *pcs, 
 uint32_t callsite_find(const struct unwind_state *from)
 {
     struct callsites *s = load_acquire(&callsites);
-    uintptr_t pcs[CALLSITE_FRAMES];
+    uintptr_t pcs[CALLSITE_DEPTH];
     if (!s)
         return 0;
     struct unwind_trace trace;
-    size_t n = unwind_stack_from(&s->unwind, from, pcs, CALLSITE_FRAMES, &trace);
-    uint64_t hash = hash_bytes(pcs, n * sizeof(pcs[0]), trace.identity);
+    struct script script = {0};
+    size_t depth = unwind_stack_from(&s->unwind, from, pcs, CALLSITE_DEPTH, &trace);
+    size_t n = depth < CALLSITE_FRAMES ? depth : CALLSITE_FRAMES;
+    (void)script_read(pcs, depth, &script);
+    uint64_t hash = hash_combine(hash_bytes(pcs, n * sizeof(pcs[0]), trace.identity), script.hash);
     uint32_t at;
     uint32_t number = lookup(s, hash ? hash : 1, &at);
     if (number || n == 0 || !pin_lock_take(&s->lock))
         return number;
     number = lookup(s, hash ? hash : 1, &at);
     if (!number)
-        number = enter(s, hash ? hash : 1, pcs, n, at);
+        number = enter(s, hash ? hash : 1, pcs, n, &script, at);
     pin_lock_give(&s->lock);
     return number;
 }

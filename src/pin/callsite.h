@@ -1,14 +1,16 @@
 /*
  * callsite.h: which line of code asked for an allocation.
  *
- * A site is the innermost frames of the stack, as modules and offsets, so that its key
- * (site/key.h) is the same in every run: histories are saved by it.
+ * A site is the innermost frames of the stack, as modules and offsets, with the line of Python where
+ * there is one (script.h), so that its key (site/key.h) is the same in every run: histories are
+ * saved by it.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pin/script.h"
 #include "site/unwind.h"
 
 enum {
@@ -17,6 +19,7 @@ enum {
     CALLSITE_MODULES_MAX = 256,
     CALLSITE_PATH_MAX = 224,
     CALLSITE_ID_MAX = 20,
+    CALLSITE_DEPTH = 40, /* frames in which an interpreter is looked for */
 };
 
 struct callsite_module {
@@ -28,7 +31,7 @@ struct callsite_module {
 };
 
 struct callsite {
-    uint64_t hash; /* of the addresses in this process; 0: unused */
+    uint64_t hash; /* of the addresses in this process, and of its script; 0: unused */
     uint64_t key;
     uint32_t n, unused;
     struct {
@@ -36,6 +39,7 @@ struct callsite {
         uint32_t module; /* number; 0: unknown code */
         uint32_t unused;
     } frame[CALLSITE_FRAMES];
+    char script[SCRIPT_LABEL_MAX]; /* the line of Python; "": none */
 };
 
 struct callsites {

@@ -7,6 +7,7 @@
 #include "pin/manager.h"
 #include "pin/registration.h"
 #include "pin/state.h"
+#include "pin/touch.h"
 
 static struct extent *extent_at(const void *host)
 {
@@ -229,6 +230,7 @@ static void drop(struct extent *e)
 
 void pin_dropping(void *address, size_t bytes)
 {
+    touch_stop(address);
     if (load_relaxed(&pin_manager.counts.registered_bytes))
         range(address, bytes, drop);
 }

@@ -12,9 +12,7 @@
 #include "pin/settings.h"
 #include "pin/text.h"
 
-#define FORMAT "memoir-pin-cost"
-
-enum { VERSION = 2, TABLES = 12, PATH = 640 };
+enum { TABLES = 12, PATH = 640 };
 
 static const char *const names[TABLES] = {
     "pageable-to-device", "pageable-from-device", "pinned-to-device",   "pinned-from-device",
@@ -67,9 +65,7 @@ size_t cost_file_format(const struct cost_machine *machine, const struct pin_cos
 {
     struct pin_text t = {.at = text, .left = size};
     struct pin_cost copy = *cost;
-    pin_text_string(&t, FORMAT " ");
-    pin_text_number(&t, VERSION);
-    pin_text_string(&t, "\nmachine ");
+    pin_text_string(&t, COST_FILE_HEAD "machine ");
     machine_text(&t, machine, " ");
     pin_text_string(&t, "\n");
     for (unsigned i = 0; i < TABLES; i++) {
@@ -89,18 +85,18 @@ size_t cost_file_format(const struct cost_machine *machine, const struct pin_cos
 bool cost_file_parse(const struct cost_machine *machine, const char *text, size_t n,
                      struct pin_cost *ret)
 {
-    struct pin_words w = {text, text + n};
+    const size_t head = sizeof(COST_FILE_HEAD) - 1;
+    struct pin_words w = {text + head, text + n};
     struct pin_cost cost = {0};
-    uint64_t version = 0;
     char wanted[64];
     struct pin_text t = {.at = wanted, .left = sizeof(wanted) - 1};
     const char *uuid, *driver;
     size_t uuid_n, driver_n;
     machine_text(&t, machine, " ");
-    if (!pin_word_is(&w, FORMAT) || !pin_word_number(&w, 10, &version) || version != VERSION ||
-        !pin_line_next(&w) || !pin_word_is(&w, "machine") || !pin_word(&w, &uuid, &uuid_n) ||
-        !pin_word(&w, &driver, &driver_n) || uuid_n != 32 || driver_n != 16 ||
-        memcmp(uuid, wanted, 32) != 0 || memcmp(driver, wanted + 33, 16) != 0 || !pin_line_next(&w))
+    if (n < head || memcmp(text, COST_FILE_HEAD, head) != 0 || !pin_word_is(&w, "machine") ||
+        !pin_word(&w, &uuid, &uuid_n) || !pin_word(&w, &driver, &driver_n) || uuid_n != 32 ||
+        driver_n != 16 || memcmp(uuid, wanted, 32) != 0 || memcmp(driver, wanted + 33, 16) != 0 ||
+        !pin_line_next(&w))
         return false;
     for (unsigned i = 0; i < TABLES; i++) {
         if (!pin_word_is(&w, names[i]))

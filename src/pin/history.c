@@ -121,6 +121,20 @@ static void frames_write(struct pin_text *t, const struct callsite *site)
     }
 }
 
+static void script_write(struct pin_text *t, const char *script)
+{
+    const char mark[2] = {' ', PIN_HISTORY_SCRIPT};
+    if (!*script)
+        return;
+    pin_text_bytes(t, mark, 2);
+    for (; *script; script++) {
+        char safe = *script == ' '                 ? PIN_HISTORY_SPACE
+                    : (unsigned char)*script < ' ' ? '?'
+                                                   : *script;
+        pin_text_bytes(t, &safe, 1);
+    }
+}
+
 static void site_write(const struct pin_site *s, const struct callsite *site)
 {
     char line[LINE_MAX];
@@ -142,6 +156,7 @@ static void site_write(const struct pin_site *s, const struct callsite *site)
         pin_text_string(&t, " ");
         pin_text_number(&t, figures[i]);
     }
+    script_write(&t, site->script);
     frames_write(&t, site);
     *t.at++ = '\n';
     out(line, (size_t)(t.at - line));

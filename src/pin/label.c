@@ -51,9 +51,13 @@ static void frame_label(struct symbolizer *names, pid_t pid, const struct pin_st
 const char *pin_label(struct symbolizer *names, const struct pin_state *s, uint32_t number,
                       pid_t pid, char text[static PIN_LABEL_MAX])
 {
-    if (number == 0 || number >= s->n_sites || s->site[number].n_frames == 0)
+    static_assert(sizeof(s->site[0].script) <= PIN_LABEL_MAX, "a line of Python fits");
+    if (number == 0 || number >= s->n_sites ||
+        (s->site[number].n_frames == 0 && !s->site[number].script[0]))
         return strcpy(text, "unknown");
     const struct pin_state_site *site = &s->site[number];
+    if (site->script[0])
+        return strcpy(text, site->script);
     unsigned chosen = 0;
     while (chosen < site->n_frames && is_library(s->module[site->frame[chosen].module].path))
         chosen++;

@@ -10,8 +10,8 @@
 enum { PIN_LABEL_MAX = 320 };
 struct symbolizer;
 
-/* "loader.c:41 load_batch", "libfoo.so+0x12ab", "unknown": the innermost frame outside of libraries
- * that allocate for others. `names` may be NULL; `pid`: of the process if it runs, for files in its
+/* "train.py:41 load_batch" of a Python program; "loader.c:41 load_batch", "libfoo.so+0x12ab",
+ * "unknown": the innermost frame outside of libraries that allocate for others. `names` may be NULL; `pid`: of the process if it runs, for files in its
  * root; 0: ours. */
 const char *pin_label(struct symbolizer *names, const struct pin_state *state, uint32_t site,
                       pid_t pid, char text[static PIN_LABEL_MAX]);

@@ -12,8 +12,10 @@
 #include "pin/history.h"
 #include "pin/lock.h"
 #include "pin/next.h"
+#include "pin/registration.h"
 #include "pin/stage.h"
 #include "pin/state.h"
+#include "pin/touch.h"
 
 enum { FADE_NS = 1000000000 };
 
@@ -113,6 +115,7 @@ static void in_child(void)
     pin_state_forget();
     crew_forget();
     stage_forget();
+    touch_forget();
     m->in_flight = 0;
     m->dead = m->counts.registers > 0 || m->calibrated;
     if (load_acquire(&making) != 2)
@@ -215,6 +218,20 @@ static void profile(struct extent *e)
     }
 }
 
+/* Memory that has no pages yet, for a thread that uses CUDA: other programs keep their threads to
+ * themselves. */
+static void watch(struct extent *e)
+{
+    const struct pin_driver *d;
+    CUcontext context = NULL;
+    uint64_t headroom;
+    if (e->size < TOUCH_MIN || e->resident || e->registered_bytes || !pin_settings.touch ||
+        pin_manager.dead || pin_settings.mode == PIN_SHADOW || !(d = pin_driver()) ||
+        d->ctxGetCurrent(&context) != CUDA_SUCCESS || !context || !pin_headroom(&headroom))
+        return;
+    touch_watch((void *)e->start, e->size, headroom);
+}
+
 void *pin_allocate_any(size_t size, size_t alignment, bool zero, const struct unwind_state *from)
 {
     if (alignment > REGION_LARGE_UNIT || pin_inside || !pin_ready())
@@ -228,6 +245,7 @@ void *pin_allocate_any(size_t size, size_t alignment, bool zero, const struct un
             clear(e, size);
         pin_book_served(e, from);
         profile(e);
+        watch(e);
     }
     pin_inside = false;
     errno = saved;
@@ -271,6 +289,7 @@ static void give(struct pin_manager *m, struct extent *e)
 static void release(struct extent *e)
 {
     struct pin_manager *m = &pin_manager;
+    touch_stop((void *)e->start);
     if (!pin_lock())
         return; /* lost, and counted */
     while (load_relaxed(&e->state) != EXTENT_STILL) {
@@ -348,6 +367,7 @@ static struct extent *move(struct extent *e, size_t size)
     struct extent *to = take(size, 1, e->site);
     if (!to)
         return NULL;
+    touch_stop((void *)e->start);
     uint64_t bytes =
         region_pages(e->size) < size ? region_pages(e->size) : size; /* all that was usable */
     bool moves = !to->registered_bytes && !e->foreign && to->space == e->space;

@@ -161,7 +161,7 @@ bool pin_end_leases(struct extent *e)
 }
 
 /* The smaller of what the machine and the cgroups have left, files that can go included. */
-static bool headroom_read(uint64_t *ret)
+bool pin_headroom(uint64_t *ret)
 {
     struct pressure_inputs in = {0};
     uint64_t stall;
@@ -184,7 +184,7 @@ void pin_budget_refresh(uint64_t now_ns)
         return;
     m->headroom_at_ns = now_ns;
     uint64_t headroom = UINT64_MAX, budget = pin_settings.budget_bytes;
-    if (headroom_read(&headroom)) {
+    if (pin_headroom(&headroom)) {
         m->counts.headroom_bytes = headroom;
         uint64_t most = (m->counts.registered_bytes + headroom) / PIN_BUDGET_SHARE;
         budget = most < budget ? most : budget;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,8 +40,11 @@ static int file_make(pid_t pid)
         (void)unlinkat(directory, name, 0); /* of an earlier process with this number */
         int fd = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         close(directory);
-        if (fd >= 0)
+        if (fd >= 0) {
+            /* Held by the mapping, which outlives the descriptor: ends with exec or the process. */
+            (void)flock(fd, LOCK_EX | LOCK_NB);
             return fd;
+        }
     }
     return -1;
 }
@@ -160,6 +164,8 @@ static void site(struct pin_state *s, uint32_t number, const struct pin_site *of
             to->frame[i].offset = from->frame[i].offset;
             to->frame[i].module = from->frame[i].module;
         }
+        static_assert(sizeof(to->script) == sizeof(from->script), "one label");
+        memcpy(to->script, from->script, sizeof(to->script));
         s->n_sites = number + 1 > s->n_sites ? number + 1 : s->n_sites;
     }
     to->blocks = of->blocks;

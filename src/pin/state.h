@@ -22,6 +22,7 @@ enum {
     PIN_STATE_MODULES = 256,
     PIN_STATE_FRAMES = 12,
     PIN_STATE_PATH = 224,
+    PIN_STATE_SCRIPT = 128,
 };
 
 struct pin_state_block {
@@ -47,8 +48,9 @@ struct pin_state_site {
         uint64_t offset;
         uint32_t module, unused;
     } frame[PIN_STATE_FRAMES];
+    char script[PIN_STATE_SCRIPT]; /* "train.py:41 load_batch"; "": no Python */
 };
-static_assert(sizeof(struct pin_state_site) == 136 + 16 * 12, "read by other programs");
+static_assert(sizeof(struct pin_state_site) == 136 + 16 * 12 + 128, "read by other programs");
 
 struct pin_state_module {
     char path[PIN_STATE_PATH];

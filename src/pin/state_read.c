@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pin/text.h"
 
-enum { PLACES = 4, WHERE_MAX = 512 };
+enum { PLACES = 4, WHERE_MAX = 512, KEPT_S = 60 };
 
 /* Where books of this user are, in the order of book/place.h. */
 static int place(unsigned which, const char *dir, uint32_t uid, char path[static WHERE_MAX])
@@ -78,6 +80,7 @@ int pin_state_check(const void *bytes, size_t n, pid_t pid, struct pin_state **r
             s->module[i].build_id_len = 0;
     }
     for (unsigned i = 0; i < PIN_STATE_SITES; i++) {
+        s->site[i].script[PIN_STATE_SCRIPT - 1] = '\0';
         if (s->site[i].n_frames > PIN_STATE_FRAMES)
             s->site[i].n_frames = 0;
         for (unsigned k = 0; k < PIN_STATE_FRAMES; k++)
@@ -125,9 +128,23 @@ void pin_state_remove(const char *dir, pid_t pid, uint32_t uid)
     }
 }
 
-void pin_state_sweep(const char *dir, uint32_t uid)
+/* Nobody has it mapped, and it is not one that is left for whoever started the process. */
+static bool is_left(int directory, const char *name, pid_t pid)
+{
+    struct stat info;
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return false;
+    bool unused = flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 &&
+                  ((kill(pid, 0) < 0 && errno == ESRCH) || time(NULL) - info.st_mtime > KEPT_S);
+    close(fd);
+    return unused;
+}
+
+unsigned pin_state_sweep(const char *dir, uint32_t uid)
 {
     char path[WHERE_MAX];
+    unsigned removed = 0;
     for (unsigned which = 0; which < PLACES; which++) {
         DIR *list = place(which, dir, uid, path) < 0 ? NULL : opendir(path);
         const struct dirent *entry;
@@ -136,12 +153,13 @@ void pin_state_sweep(const char *dir, uint32_t uid)
             long pid = strncmp(entry->d_name, PIN_STATE_PREFIX, strlen(PIN_STATE_PREFIX)) == 0
                            ? strtol(entry->d_name + strlen(PIN_STATE_PREFIX), &end, 10)
                            : 0;
-            if (pid > 0 && *end == '\0' && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
-                (void)unlinkat(dirfd(list), entry->d_name, 0);
+            if (pid > 0 && *end == '\0' && is_left(dirfd(list), entry->d_name, (pid_t)pid))
+                removed += unlinkat(dirfd(list), entry->d_name, 0) == 0;
         }
         if (list)
             closedir(list);
     }
+    return removed;
 }
 
 /* ---- histories ---- */
@@ -190,6 +208,16 @@ static void frame_read(struct pin_state *s, struct pin_state_site *site, const c
     site->n_frames++;
 }
 
+static void script_read(struct pin_state_site *site, const char *word, size_t n)
+{
+    if (n >= sizeof(site->script))
+        return;
+    memcpy(site->script, word, n);
+    site->script[n] = '\0';
+    for (char *c = site->script; *c; c++)
+        *c = *c == PIN_HISTORY_SPACE ? ' ' : *c;
+}
+
 static void line_read(struct pin_state *s, struct pin_words w)
 {
     uint64_t key, f[PIN_HISTORY_FIGURES];
@@ -212,7 +240,10 @@ static void line_read(struct pin_state *s, struct pin_words w)
     const char *word;
     size_t n;
     while (site->n_frames < PIN_STATE_FRAMES && pin_word(&w, &word, &n))
-        frame_read(s, site, word, n);
+        if (*word == PIN_HISTORY_SCRIPT)
+            script_read(site, word + 1, n - 1);
+        else
+            frame_read(s, site, word, n);
 }
 
 int pin_history_parse(const char *text, size_t n, struct pin_state **ret)

@@ -18,8 +18,10 @@ int pin_state_check(const void *bytes, size_t n, pid_t pid, struct pin_state **r
 /* Remove the file: for whoever started the process. */
 void pin_state_remove(const char *dir, pid_t pid, uint32_t uid);
 
-/* Remove the files of processes that are gone: one that is killed leaves its file. */
-void pin_state_sweep(const char *dir, uint32_t uid);
+/* Remove the files of processes that are gone: one that is killed leaves its file. A process that
+ * runs holds a lock on its file, so that a later one with its PID is not taken for it. Gives the
+ * number of files. */
+unsigned pin_state_sweep(const char *dir, uint32_t uid);
 
 enum { PIN_HISTORY_SITES_MAX = 4096 };
 

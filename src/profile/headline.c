@@ -230,6 +230,23 @@ static int name_at(struct profile *p, struct symbolizer *symbolizer,
     return r < 0 ? r : any;
 }
 
+/* Where nothing is the program's own, names tell what allocates in a library from what asks there. */
+static int name_strange(struct profile *p, struct symbolizer *symbolizer,
+                        const struct headline_stack *stacks, size_t n,
+                        bool (*progress)(size_t, size_t, void *), void *context)
+{
+    MEMOIR_CLEANUP(freep)
+    bool *wanted = calloc(p->n_frames + 1, sizeof(*wanted));
+    if (!wanted)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; stacks[i].at == stacks[i].n_frames && k < stacks[i].n_frames &&
+                           k < HEADLINE_STRANGE_NAMED;
+             k++)
+            wanted[stacks[i].frames[k]] = true;
+    return profile_name_some(p, symbolizer, wanted, progress, context);
+}
+
 int headlines_find(struct profile *p, struct symbolizer *symbolizer, struct headline_stack *stacks,
                    size_t n, bool (*progress)(size_t, size_t, void *), void *context)
 {
@@ -250,7 +267,7 @@ int headlines_find(struct profile *p, struct symbolizer *symbolizer, struct head
         if (nested == HEADLINE_FORWARDS_NESTED || !forwards_find(p, stacks, n, seen))
             break;
     }
-    return 0;
+    return symbolizer ? name_strange(p, symbolizer, stacks, n, progress, context) : 0;
 }
 
 int headlines_find_all(struct profile *p, struct symbolizer *symbolizer,

@@ -18,6 +18,8 @@ enum {
     HEADLINE_FORWARDS_CALLERS = 4, /* places that call a function that forwards: more than this */
     HEADLINE_FORWARDS_BYTES = 320, /* of its code, at most */
     HEADLINE_FORWARDS_NESTED = 3,  /* functions that forward to each other */
+    HEADLINE_STRANGE_NAMED =
+        4, /* innermost frames that get names where none is the program's own */
 };
 
 /* A stack, the innermost frame first, with all that it ever asked for. */

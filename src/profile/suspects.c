@@ -142,6 +142,13 @@ static const struct ledger_book *book_of(const struct ledger *ledger, const stru
     return NULL;
 }
 
+/* Frames of code made at run time that has no name tell nothing by their number. */
+static bool is_same_made_code(const struct profile *p, const struct book_stack *stack, size_t i)
+{
+    const struct profile_frame *f = &p->frames[stack->frames[i]];
+    return i > 0 && f->n_lines == 0 && p->modules[f->module].kind == PROFILE_MODULE_ADDRESS;
+}
+
 /* Its stack, with the calls compiled into each other. */
 static void stack_fill(struct suspect *s, struct book_names *names, const struct book_stack *stack,
                        struct symbolizer *symbolizer)
@@ -157,6 +164,9 @@ static void stack_fill(struct suspect *s, struct book_names *names, const struct
             words_frame(p, stack->frames[i], k, &text);
             if (i == stack->headline && k == headline_line(p, stack->frames[i]))
                 s->n_inside = s->n_stack;
+            if (s->n_stack && is_same_made_code(p, stack, i) &&
+                strcmp(s->stack[s->n_stack - 1], buffer_string(&text)) == 0)
+                continue;
             s->stack[s->n_stack] = copy(buffer_string(&text));
             s->n_stack += s->stack[s->n_stack] != NULL;
         }

@@ -6,11 +6,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "profile/tree.h"
+#include "site/short_name.h"
 
 static const char *const value_names[] = {"live_bytes", "live_blocks", "alloc_bytes",
                                           "alloc_blocks"};
@@ -93,8 +95,18 @@ static void names_json(const struct tree *tree, const struct numbering *n, struc
     const struct profile *p = tree->profile;
     json_key(json, "names");
     json_array_begin(json);
-    for (size_t i = 0; i < n->n_names; i++)
-        json_string(json, profile_text(p, tree->nodes[n->first[i]].name));
+    for (size_t i = 0; i < n->n_names; i++) {
+        char text[SHORT_NAME_MAX];
+        json_string(json, short_name(profile_text(p, tree->nodes[n->first[i]].name), text));
+    }
+    json_array_end(json);
+    json_key(json, "functions");
+    json_array_begin(json);
+    for (size_t i = 0; i < n->n_names; i++) {
+        char text[SHORT_NAME_MAX];
+        const char *whole = profile_text(p, tree->nodes[n->first[i]].name);
+        json_string(json, strcmp(short_name(whole, text), whole) == 0 ? NULL : whole);
+    }
     json_array_end(json);
     json_key(json, "modules");
     json_array_begin(json);

@@ -49,7 +49,7 @@ static const struct query_view views[] = {
      .show =
          "verdict,confidence,reason,growth,growth_blocks,bytes,blocks,freed_share,watched,watcher,growing,"
          "limit_in,limit_kind,limit,pid,program,user,device,ordinal,device_name,device_uid,space,"
-         "site,function,source_file,line,frame,key,stack,stack_samples,samples,trend,examples,why"},
+         "site,via,function,source_file,line,frame,key,stack,stack_samples,samples,trend,examples,why"},
     {"exited", "exited", "Processes that ended: when, how, and what they still held", NULL,
      "exited",
      .show =

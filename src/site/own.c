@@ -112,7 +112,8 @@ static bool is_library_script(const char *file)
 {
     static const char *const beginnings[] = {"/usr/lib/python", "/usr/local/lib/python", "<frozen ",
                                              "node:"};
-    static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/node_modules/"};
+    static const char *const parts[] = {"/lib/python2.", "/lib/python3.", "/site-packages/",
+                                        "/dist-packages/", "/node_modules/"};
     for (size_t i = 0; i < COUNT(beginnings); i++)
         if (starts(file, beginnings[i]))
             return true;

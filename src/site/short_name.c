@@ -57,10 +57,16 @@ static bool put_operator(struct shortening *s)
     const char *from = s->at;
     if (*from == ' ') {
         s->at += 1 + strcspn(from + 1, "(<");
-    } else if (starts(from, "()")) {
-        s->at += 2;
     } else {
-        s->at += strspn(from, "<>=!+-*/%^&|~,[]");
+        static const char *const signs[] = {
+            "<<=", ">>=", "<=>", "->*", "()", "[]", "<<", ">>", "<=", ">=", "==", "!=", "+=",
+            "-=",  "*=",  "/=",  "%=",  "^=", "&=", "|=", "&&", "||", "++", "--", "->"};
+        size_t len = strchr("<>=!+-*/%^&|~,", *from) && *from ? 1 : 0;
+        for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]) && len < 2; i++)
+            len = starts(from, signs[i]) ? strlen(signs[i]) : len;
+        s->at += len;
+        if (len == 0)
+            return put(s, s->at++, 1); /* a name that only ends so */
     }
     size_t len = (size_t)(s->at - from);
     if (starts(s->at, " <")) /* arguments of a template */
@@ -156,6 +162,8 @@ const char *short_name(const char *name, char out[static SHORT_NAME_MAX])
     size_t len = strlen(name);
     if (!strpbrk(name, "<( {") && without_hash(name, len) == len)
         return name;
+    if (!strstr(name, "::") && (name[0] == '<' || strstr(name, ".<")))
+        return name; /* a script's: "<module>", "load.<locals>.<lambda>" */
     struct shortening s = {.at = name, .out = out};
     while (*s.at && step(&s))
         ;

@@ -95,9 +95,9 @@ export function screenTests(scene, test) {
     await until('the way back', async () => !/answer_request/.test(await page.locator('.trail b').innerText()))
 
     await page.getByLabel('compared with').selectOption({ index: 1 })
-    await textOf(page.locator('.card header .end'), /\+|found/)
+    await textOf(page.locator('.card header .end').last(), /\+|found/)
     await page.getByRole('searchbox', { name: /search/ }).fill('')
-    await textOf(page.locator('.card header .end'), /\+\d[^]*grew/)
+    await textOf(page.locator('.card header .end').last(), /\+\d[^]*grew/)
     await picture(page, 'process-heap-diff')
 
     await page.getByRole('button', { name: 'Table', exact: true }).click()

@@ -554,6 +554,81 @@ static void stages(size_t bytes)
     free(back);
 }
 
+static uint64_t touched_ahead(void)
+{
+    struct memoir_pin_stats s = {.struct_size = sizeof(s)};
+    return pin_stats && pin_stats(&s) == 0 ? s.touched_bytes : 0;
+}
+
+static bool is_resident(const unsigned char *at)
+{
+    unsigned char in = 0;
+    return mincore((void *)at, 4096, &in) == 0 && (in & 1);
+}
+
+/* Until the library has touched `bytes` since `before`; a limit for a broken one, not a wait. */
+static void await_touch(uint64_t before, uint64_t bytes)
+{
+    for (unsigned i = 0; pin_stats && touched_ahead() - before < bytes; i++) {
+        if (i == 20000) {
+            fail("touch: nothing was touched ahead", (long)(touched_ahead() - before));
+            return;
+        }
+        usleep(500);
+    }
+}
+
+/* Fresh memory: filled in order, begun and left, and touched here and there. */
+static void fills(size_t bytes)
+{
+    enum { PIECE = 4 << 20, AHEAD = 32 << 20 };
+    bool expected = pin_stats && !getenv("PIN_DRIVE_ALONE");
+    unsigned char *scattered = malloc(bytes);
+    for (size_t i = 0; i < 64; i++)
+        scattered[(i * 7919 % 64) * (bytes / 64)] = 1;
+    usleep(100000); /* longer than it is watched; nothing happens that could be awaited */
+    if (touched_ahead())
+        fail("touch: of memory that is not filled in order", (long)touched_ahead());
+    unsigned char *left = malloc(bytes);
+    memset(left, 1, PIECE);
+    if (expected)
+        await_touch(0, AHEAD - PIECE - (2 << 20));
+    usleep(50000);
+    for (size_t i = AHEAD; i < bytes; i += 2 << 20)
+        if (is_resident(left + i))
+            fail("touch: too far ahead", (long)i);
+    uint64_t before = touched_ahead();
+    unsigned char *filled = calloc(1, bytes);
+    for (size_t i = 0; i < bytes; i += PIECE) {
+        size_t n = bytes - i < PIECE ? bytes - i : PIECE;
+        for (size_t k = 0; k < n; k += 4096)
+            if (filled[i + k])
+                fail("touch: not zero", (long)(i + k));
+        paint(filled + i, n & ~(size_t)511, (unsigned)i);
+        if (i == 0 && expected)
+            await_touch(before, 1);
+    }
+    for (size_t i = 0; i < bytes; i += PIECE)
+        look(filled + i, (bytes - i < PIECE ? bytes - i : PIECE) & ~(size_t)511, (unsigned)i,
+             "touch");
+    if (!expected && touched_ahead())
+        fail("touch: although it is off", (long)touched_ahead());
+    free(scattered);
+    free(left);
+    filled = realloc(filled, 2 * bytes);
+    look(filled, PIECE, 0, "touch, then realloc");
+    if (fork() == 0) {
+        unsigned char *more = malloc(bytes);
+        memset(more, 1, bytes);
+        _exit(more[bytes - 1] != 1);
+    }
+    int status = -1;
+    wait(&status);
+    if (status != 0)
+        fail("touch: the child failed", status);
+    free(filled);
+}
+
 static void report(void)
 {
     struct memoir_pin_stats s = {.struct_size = sizeof(s)};
@@ -612,6 +687,8 @@ int main(int argc, char **argv)
         budgets(bytes);
     else if (strcmp(what, "hint") == 0)
         hints(bytes);
+    else if (strcmp(what, "fill") == 0)
+        fills(bytes);
     else if (strcmp(what, "stage") == 0)
         stages(bytes);
     else

@@ -71,11 +71,12 @@ static void stats_print()
         return;
     printf(", \"pinned_peak\": %llu, \"served\": %llu, \"saved_ms\": %.3f, \"missed_ms\": %.3f, \"cost_ms\": %.3f, \"registers\": %llu, "
            "\"unregisters\": %llu, \"pool_hits\": %llu, \"failures\": %llu, \"calibrated\": %d, \"copies_seen\": %llu, \"pinned_copies\": %llu, "
-           "\"mismatches\": %llu",
+           "\"mismatches\": %llu, \"staged_copies\": %llu, \"staged_saved_ms\": %.3f, \"touched\": %llu, \"register_ms\": %.3f",
            (unsigned long long)s.pinned_bytes_peak, (unsigned long long)s.served_bytes, s.saved_ns / 1e6, s.missed_ns / 1e6,
            s.cost_ns / 1e6, (unsigned long long)s.registers, (unsigned long long)s.unregisters, (unsigned long long)s.pool_hits,
            (unsigned long long)s.failures, s.calibrated, (unsigned long long)s.copies, (unsigned long long)s.pinned_copies,
-           (unsigned long long)s.mismatches);
+           (unsigned long long)s.mismatches, (unsigned long long)s.staged_copies, s.staged_saved_ns / 1e6, (unsigned long long)s.touched_bytes,
+           (s.register_ns + s.unregister_ns) / 1e6);
 }
 
 static bool is_pinned(const void *p)
@@ -146,7 +147,7 @@ static int seed(policy how, bool together, size_t bytes)
     CHECK(cudaMalloc(&device, bytes));
     buffer b[N] = {};
     int64_t before = kernel_pinned(), peak = 0;
-    double copy_ms = 0, sample_ms = 0, start = now_ms();
+    double copy_ms = 0, sample_ms = 0, take_ms = 0, touch_ms = 0, drop_ms = 0, start = now_ms();
     auto copy = [&](int i) {
         double t = now_ms();
         copies(b[i].p, device, bytes, i < HOT ? 175 : 1);
@@ -157,11 +158,17 @@ static int seed(policy how, bool together, size_t bytes)
         sample_ms += now_ms() - t;
     };
     for (int i = 0; i < N; i++) {
+        double t = now_ms();
         b[i] = i < HOT ? take_hot(how, bytes) : take_cold(how, bytes);
+        double taken = now_ms();
         memset(b[i].p, i + 1, bytes);
+        take_ms += taken - t;
+        touch_ms += now_ms() - taken;
         if (!together) {
             copy(i);
+            t = now_ms();
             drop(b[i]);
+            drop_ms += now_ms() - t;
         }
     }
     for (int i = 0; together && i < N; i++)
@@ -172,11 +179,13 @@ static int seed(policy how, bool together, size_t bytes)
         for (size_t k = 0; k < bytes; k += 65536)
             wrong += b[i].p[k] != i + 1;
         sample_ms += now_ms() - t;
+        t = now_ms();
         drop(b[i]);
+        drop_ms += now_ms() - t;
     }
     double whole_ms = now_ms() - start - sample_ms;
-    printf("{\"whole_ms\": %.3f, \"copy_ms\": %.3f, \"kernel_pinned_peak\": %lld, \"allocated\": %llu, \"wrong\": %d", whole_ms, copy_ms,
-           (long long)peak, (unsigned long long)N * bytes, wrong);
+    printf("{\"whole_ms\": %.3f, \"take_ms\": %.3f, \"touch_ms\": %.3f, \"copy_ms\": %.3f, \"drop_ms\": %.3f, \"kernel_pinned_peak\": %lld, \"allocated\": %llu, \"wrong\": %d", whole_ms, take_ms, touch_ms,
+           copy_ms, drop_ms, (long long)peak, (unsigned long long)N * bytes, wrong);
     stats_print();
     printf("}\n");
     return wrong != 0;

@@ -3,7 +3,8 @@
 
 Usage: pin_run.py BIN OUT [--quick] [--seconds N] [--rounds A,B,C] [--sizes MIB,...] [--parts torch,traces,shadow,fork,seed]
 
-BIN has libmemoir-cuda.so in lib/ and pin_bench. Results go to OUT/pin.json, a table to OUT/pin.txt. Policies are interleaved. Exits with 1 when a row misses.
+BIN has libmemoir-cuda.so in lib/ and pin_bench. Results go to OUT/pin.json, a table to OUT/pin.txt. Policies are interleaved; what is measured so far is saved
+after every step. Ends within N seconds (default: 540); rounds for which there was no time are reported. Exits with 1 when a row misses.
 """
 
 import json
@@ -18,7 +19,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 SIZES = [1, 4, 16, 31, 32, 64, 128, 256]
-OURS = {"auto": "auto", "use": "use"}
+POLICIES = ("malloc", "host", "seed", "use", "auto", "profile")
+PARTS = ("take", "touch", "copy", "drop")  # of the whole time; "register" is part of copy and drop
 
 
 class Bench:
@@ -49,6 +51,9 @@ class Bench:
             print(done.stderr.strip()[-1500:], flush=True)
         return json.loads(done.stdout.strip().splitlines()[-1])
 
+    def is_over(self):
+        return self.deadline - time.monotonic() < 5
+
     def bench(self, *words, mode=None, **more):
         return self.run([f"{self.bin}/pin_bench", *words], mode, **more)
 
@@ -68,30 +73,43 @@ def rounds_of(mib, quick):
     return 1 if quick else ROUNDS[0 if mib <= 32 else 1 if mib == 64 else 2]
 
 
-def seed_workload(b, quick, results):
+def seed_once(b, policy, variant, mib, history):
+    if policy in ("auto", "profile"):
+        return b.bench("seed", "malloc", variant, mib, mode=policy)
+    if policy == "use":
+        return b.bench("seed", "malloc", variant, mib, mode="use", MEMOIR_PIN_HISTORY=history)
+    return b.bench("seed", policy, variant, mib)
+
+
+def seed_workload(b, quick, results, save):
+    """Round by round over all sizes, so that a deadline costs the last rounds and not the largest sizes."""
     history = f"{b.work}/history"
     b.bench("seed", "malloc", "turn", 16, mode="profile", MEMOIR_PIN_HISTORY=history)
     table = results["seed"] = {}
-    for mib in SIZES:
-        entry = table[str(mib)] = {"wire": b.bench("wire", mib)}
-        for variant in ("turn", "together"):
-            runs = {p: [] for p in ("malloc", "host", "seed", "use", "auto", "profile")}
-            for n in range(rounds_of(mib, quick)):
-                for policy, out in runs.items():
+    for n in range(max(rounds_of(mib, quick) for mib in SIZES)):
+        for mib in SIZES:
+            if n >= rounds_of(mib, quick) or b.is_over():
+                continue
+            entry = table.setdefault(str(mib), {v: {p: [] for p in POLICIES} for v in ("turn", "together")})
+            if n == 0:
+                entry["wire"] = b.bench("wire", mib)
+            for variant in ("turn", "together"):
+                for policy in POLICIES:
                     if policy == "malloc" and (n > 0 or variant == "together" or mib > (64 if quick else 128)):
                         continue
                     if policy == "profile" and (n > 0 or variant == "together"):
                         continue
-                    if policy in ("auto", "profile"):
-                        got = b.bench("seed", "malloc", variant, mib, mode=policy)
-                    elif policy == "use":
-                        got = b.bench("seed", "malloc", variant, mib, mode="use", MEMOIR_PIN_HISTORY=history)
-                    else:
-                        got = b.bench("seed", policy, variant, mib)
+                    got = seed_once(b, policy, variant, mib, history)
                     if got:
-                        out.append(got)
-            entry[variant] = runs
-        seed_print(mib, entry)
+                        entry[variant][policy].append(got)
+            save()
+    results["rounds"] = {mib: min(len(e[v]["auto"]) for v in ("turn", "together")) for mib, e in table.items()}
+    for mib in SIZES:
+        if str(mib) in table:
+            seed_print(mib, table[str(mib)])
+    short = [f"{results['rounds'].get(str(mib), 0)} of {rounds_of(mib, quick)} at {mib} MiB" for mib in SIZES
+             if results["rounds"].get(str(mib), 0) < rounds_of(mib, quick)]
+    row("rounds", ", ".join(short) or "all", "all", not short)
 
 
 def median(runs, key):
@@ -104,7 +122,10 @@ def seed_print(mib, entry):
         for policy, runs in entry[variant].items():
             if runs:
                 text.append(f"{policy} {median(runs, 'whole_ms'):.1f}/{median(runs, 'copy_ms'):.1f} ms "
-                            f"{max(r['kernel_pinned_peak'] for r in runs) / MIB:.0f} MiB")
+                            f"{max(r['kernel_pinned_peak'] for r in runs) / MIB:.0f} MiB "
+                            f"({', '.join(f'{p} ' + format(median(runs, p + '_ms'), '.1f') for p in PARTS)}"
+                            + (f", register {median(runs, 'register_ms'):.1f}, staged {median(runs, 'staged_copies'):.0f} copies,"
+                               f" touched ahead {median(runs, 'touched') / MIB:.0f} MiB" if "register_ms" in runs[0] else "") + ")")
         print(f"{mib} MiB {variant}: " + "; ".join(text), flush=True)
 
 
@@ -168,7 +189,7 @@ def shadow(b, quick, results):
             off = b.bench("seed", "malloc", "turn", mib, mode="shadow")
             on = b.bench("seed", "malloc", "turn", mib, mode="auto")
             if off and on:
-                out.append({"mib": mib, "predicted_ms": off["saved_ms"] - off["cost_ms"], "measured_ms": off["copy_ms"] - on["copy_ms"]})
+                out.append({"mib": mib, "predicted_ms": off["saved_ms"] + off["staged_saved_ms"] - off["cost_ms"], "measured_ms": off["copy_ms"] - on["copy_ms"]})
     errors = [abs(r["predicted_ms"] / r["measured_ms"] - 1) for r in out]
     if errors:
         row("shadow's predicted saving against the measured one", f"off by {100 * statistics.median(errors):.1f} % (worst {100 * max(errors):.1f} %)",
@@ -201,13 +222,19 @@ def forks(b, results):
 def main():
     bin_dir, out = sys.argv[1], pathlib.Path(sys.argv[2])
     quick = "--quick" in sys.argv
-    seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 480
+    seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 540
     if "--sizes" in sys.argv:
         SIZES[:] = [int(s) for s in sys.argv[sys.argv.index("--sizes") + 1].split(",")]
     if "--rounds" in sys.argv:
         ROUNDS[:] = [int(s) for s in sys.argv[sys.argv.index("--rounds") + 1].split(",")]
     parts = sys.argv[sys.argv.index("--parts") + 1].split(",") if "--parts" in sys.argv else None
     results = {"quick": quick}
+
+    def save():
+        results["rows"] = rows
+        (out / "pin.json.new").write_text(json.dumps(results, indent=1))
+        (out / "pin.json.new").replace(out / "pin.json")
+
     with tempfile.TemporaryDirectory() as work:
         b = Bench(bin_dir, work, time.monotonic() + seconds)
         start = time.monotonic()
@@ -215,17 +242,17 @@ def main():
         results["cost"] = [p.read_text() for p in pathlib.Path(work, "cache").glob("*")]
         for name, part in (("torch", lambda: torch(b, quick, results)), ("traces", lambda: traces(b, results)),
                            ("shadow", lambda: shadow(b, quick, results)), ("fork", lambda: forks(b, results)),
-                           ("seed", lambda: seed_workload(b, quick, results))):
+                           ("seed", lambda: seed_workload(b, quick, results, save))):
             if parts and name not in parts:
                 continue
             began = time.monotonic()
             part()
             print(f"-- {name}: {time.monotonic() - began:.1f} s", flush=True)
+            save()
         if "seed" in results:
             seed_rows(results)
         results["seconds"] = time.monotonic() - start
-    results["rows"] = rows
-    (out / "pin.json").write_text(json.dumps(results, indent=1))
+    save()
     (out / "pin.txt").write_text("".join(f"{'ok  ' if r['ok'] else 'MISS'} {r['what']}: {r['value']} (reach: {r['reach']})\n" for r in rows))
     return 0 if all(r["ok"] for r in rows) else 1
 

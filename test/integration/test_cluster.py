@@ -325,19 +325,19 @@ class Private(ClusterTest):
         n2 = self.join("n2", url)
         self.wait_until(lambda: len(n1.states()) == 2, "both are members")
         client = n2.client("device=D", "dram=1x1000", "ready", "wait")
-        switch = f"/api/v1/processes/{client.pid}/tracking?node=n2"
+        scan = f"/api/v1/processes/{client.pid}/scan?node=n2"
         self.wait_until(lambda: n1.get(f"/api/v1/processes/{client.pid}?node=n2")[0] == 200, "n2 knows the process")
-        self.assertEqual(n1.post(switch, {"on": True})[0], 403)
+        self.assertEqual(n1.post(scan, {})[0], 403)
         key = n1.memoir("cluster", "key", "--socket", n1.socket).stdout.strip()
         self.command(n2, "trust", key + ":root=root")
-        self.assertEqual(n1.post(switch, {"on": True})[0], 409)  # allowed, but this process has no tracker
+        self.assertEqual(n1.post(scan, {})[0], 409)  # allowed, but the heap of this process is not known
         self.assertEqual(n2.status()["state"], "connected")
         self.command(n2, "trust", key.replace("+" + key[33], "+" + ("0" if key[33] != "0" else "1")) + ":root=root")
-        status, body = n1.post(switch, {"on": True})
+        status, body = n1.post(scan, {})
         self.assertEqual(status, 403)
         self.assertIn("signature", body["detail"])
         self.command(n2, "trust", key[:32], "--remove")
-        self.assertEqual(n1.post(switch, {"on": True})[0], 403)
+        self.assertEqual(n1.post(scan, {})[0], 403)
         self.assertNotIn("cluster-trust", (n2.state / "cluster.conf").read_text())
         self.assertEqual(n2.memoir("cluster", "trust", "nonsense", "--state", n2.state).returncode, 2)
 

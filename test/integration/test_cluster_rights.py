@@ -175,23 +175,23 @@ class Rights(ClusterTest):
     def test_calls_to_another_node(self):
         n1, n2, n3 = self.trusting()
         client = n3.client("device=D", "dram=1x1000", "ready", "wait")
-        target = f"/api/v1/processes/{client.pid}/tracking"
-        call = {"node": "n3", "method": "POST", "target": target, "body": '{"on":true}'}
+        target = f"/api/v1/processes/{client.pid}/scan"
+        call = {"node": "n3", "method": "POST", "target": target, "body": "{}"}
         self.wait_until(lambda: n1.get(f"/api/v1/processes/{client.pid}?node=n3")[0] == 200, "n3 knows the process")
         # n3 trusts no node: control needs a token of n3, with the role control.
-        self.assertEqual(n1.post(target + "?node=n3", {"on": True})[0], 403)
+        self.assertEqual(n1.post(target + "?node=n3", {})[0], 403)
         self.assertEqual(n1.ask({"call": call})["call"]["status"], 403)
         reader = self.token(n3, "--user", "root")
         self.assertEqual(n1.ask({"call": dict(call, token=reader)})["call"]["status"], 403)
         made = n3.memoir("token", "add", "operator", "--state", n3.state, "--user", "root", "--role", "control")
         operator = made.stdout.strip()
-        self.assertEqual(n1.post(target + "?node=n3", {"on": False}, operator)[0], 409)
-        answer = n1.ask({"call": dict(call, token=operator, body='{"on":false}')})["call"]
-        self.assertEqual(answer["status"], 409, answer)  # allowed, but this process has no tracker
+        self.assertEqual(n1.post(target + "?node=n3", {}, operator)[0], 409)
+        answer = n1.ask({"call": dict(call, token=operator)})["call"]
+        self.assertEqual(answer["status"], 409, answer)  # allowed, but the heap of this process is not known
         self.assertEqual(n1.get("/api/v1/processes/4194304?node=n2")[0], 404)
         self.assertEqual(n1.get("/api/v1/cluster?node=n2")[0], 400)
         os.kill(n2.process.pid, signal.SIGSTOP)
-        status, body = n1.get("/api/v1/self?node=n2")
+        status, body = n1.get("/api/v1/processes/1?node=n2")
         os.kill(n2.process.pid, signal.SIGCONT)
         self.assertEqual((status, body["type"]), (504, "urn:memoir:problem:no-answer"))
 
@@ -215,7 +215,7 @@ class Signatures(ClusterTest):
         self.speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("far"))
         self.wait_until(lambda: "far" in self.n1.states(), "it is a member")
         self.wait_until(lambda: rows(self.n1.query(show="pid")), "n1 knows the process")
-        self.body = f"POST\0/api/v1/processes/{self.client.pid}/tracking\0".encode() + b'{"on":true}'
+        self.body = f"POST\0/api/v1/processes/{self.client.pid}/scan\0".encode() + b"{}"
 
     def send(self, data, subject=None):
         """(kind, rest) of what n1 answers."""
@@ -240,7 +240,7 @@ class Signatures(ClusterTest):
         call = self.make()
         kind, answer = self.send(call)
         self.assertEqual(kind, REPLY)
-        self.assertIn(b"not-tracked", answer)  # it came through to the process, which has no tracker
+        self.assertIn(b"not-tracked", answer)  # it came through to the process, whose heap is not known
         self.assertEqual([(a["who"], a["status"]) for a in self.audit()], [("root at far", 409)])
         kind, answer = self.send(call)
         self.assertEqual(kind, REFUSE)

@@ -17,6 +17,19 @@ PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "bench/explain"
 REST_PERCENT = 3
 PLAIN = {key: value for key, value in ENVIRONMENT.items() if key != "MALLOC_PERTURB_"}  # it touches every block
 
+UNTOUCHED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void *kept[200];
+__attribute__((noinline)) static void untouched(void) { for (int i = 0; i < 100; i++) kept[i] = calloc(1, 2 << 20); }
+__attribute__((noinline)) static void touched(void) {
+    for (int i = 100; i < 200; i++) memset(kept[i] = malloc(500000), 1, 500000);
+}
+int main(void) { untouched(); touched(); puts("ready"); fflush(stdout); pause(); }
+"""
+
 
 class ExplainTest(CommandTest):
     def start(self, *command, environment=None):
@@ -101,6 +114,17 @@ class Tracked(ExplainTest):
     def test_another_allocator_has_sites(self):
         self.check(self.tracked("--track"))
 
+    def test_what_was_never_touched_is_not_resident_at_its_site(self):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-explain-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        subprocess.run(["gcc", "-O1", "-g", "-x", "c", "-", "-o", folder / "empty"], input=UNTOUCHED, text=True, check=True)
+        for flags in ((), ("--track",)):
+            told = self.explain(self.start(MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, folder / "empty"))
+            sites = {site["site"].split()[-1]: site["bytes"] for site in told["sites"]}
+            self.assertAlmostEqual(sites["touched"], 50_000_000, delta=3_000_000)
+            self.assertLess(sites.get("untouched", 0), 3_000_000)
+            self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+
 
 class Command(ExplainTest):
     def test_people_see_kinds_and_a_bar(self):
@@ -111,6 +135,16 @@ class Command(ExplainTest):
         self.assertIn("libc.so.6", text)
         self.assertNotIn("\x1b", text)
         self.assertIn("\x1b", memoir("explain", "--color", "always", process.pid, check=0).stdout)
+
+    def test_parts_are_rows_of_a_table(self):
+        process = self.start(sys.executable, PROGRAMS / "hold.py", "1000")
+        def rows(*words):
+            return json.loads(memoir("query", "explain", "--where", f"pid={process.pid}", *words, "--json", check=0).stdout)["rows"]
+        told, parts = self.explain(process), rows("--show", "kind,part,bytes,rss")
+        self.assertEqual(sum(row["bytes"] for row in parts), parts[0]["rss"])
+        self.assertEqual({row["part"] for row in parts if row["kind"] == "file"},
+                         {part["name"] for part in told["parts"] if part["kind"] == "file"})
+        self.assertEqual({row["kind"] for row in rows("--by", "kind")}, {row["kind"] for row in parts})
 
     def test_what_is_not_there_is_told(self):
         self.assertIn("no process", memoir("explain", "2147483646", check=3).stderr)

@@ -199,6 +199,23 @@ class Staging(PinTest):
         self.assertEqual((answer["staged_copies"], answer["pinned_bytes_peak"]), (0, 0))
 
 
+@unittest.skipIf(cpus() < 2, "touching ahead needs two CPUs")
+class Touching(PinTest):
+    def test_memory_that_is_filled_in_order_is_touched_ahead_and_no_other(self):
+        for size in (96 * MIB, 129 * MIB + 4096):
+            answer = self.drive("fill", "auto", size)
+            self.assertGreaterEqual(answer["touched_bytes"], 26 * MIB)
+            self.assertLess(answer["touched_bytes"], 2 * size)
+
+    def test_it_can_be_switched_off_and_needs_a_spare_cpu_and_memory(self):
+        for mode, more in (("auto", {"MEMOIR_PIN_TOUCH": "0"}), ("shadow", {}), ("off", {}), (None, {})):
+            self.assertEqual(self.drive("fill", mode, 64 * MIB, PIN_DRIVE_ALONE="1", **more).get("touched_bytes", 0), 0)
+        done = subprocess.run(["taskset", "-c", str(min(os.sched_getaffinity(0))), str(DRIVE), "fill", str(64 * MIB)], capture_output=True, text=True,
+                              timeout=PATIENCE_S, env=self.variables("auto", PIN_DRIVE_ALONE="1"))
+        self.assertEqual((done.returncode, json.loads(done.stdout)["touched_bytes"]), (0, 0), done.stderr)
+        self.drive("fill", "auto", 16 * MIB, PIN_DRIVE_ALONE="1")  # too small
+
+
 class Failures(PinTest):
     def test_a_registration_that_fails_at_any_point_leaves_pageable_memory(self):
         whole = self.drive("churn", "auto", MEMOIR_PIN_BUDGET="unlimited")
@@ -407,6 +424,48 @@ class Commands(PinTest):
         quiet = self.memoir("run", "-q", "--mode", "auto", "--dir", self.folder, "--", DRIVE, "turn", MIB)
         self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
 
+    def test_what_a_killed_process_leaves_is_removed_by_the_doctor_and_the_next_run(self):
+        def doctor():
+            done = subprocess.run([str(MEMOIR), "doctor", "--json", "--dir", str(self.folder)], capture_output=True, text=True, timeout=PATIENCE_S,
+                                  env=self.variables(None))
+            return [f["finding"] for f in json.loads(done.stdout)["findings"] if f["check"] == "pinning"]
+
+        def start():
+            process = subprocess.Popen([str(DRIVE), "hint", str(MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       env=self.variables("auto", PIN_DRIVE_HOLD="1"))
+            self.assertTrue(process.stdout.readline())
+            (file,) = self.folder.rglob(f"pin-{process.pid}")
+            return process, file
+
+        def end(process):
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+        process, file = start()
+        os.utime(file, (1, 1))  # one that runs has a lock, however old its file is
+        found = doctor()
+        self.assertTrue(file.exists())
+        self.assertFalse([f for f in found if f.startswith("removed")])
+        self.assertTrue([f for f in found if f.startswith("a program may pin")], found)
+        self.assertTrue([f for f in found if f.startswith(f"calibrated for 1 GPU and driver: {self.cache}")], found)
+        self.assertTrue([f for f in found if "RLIMIT_MEMLOCK" in f], found)
+        end(process)
+        self.assertTrue(file.exists())
+        self.assertIn("removed 1 file of pinned processes that were killed", doctor())
+        self.assertFalse(file.exists())
+        # Another process has its PID now: the file is old and not locked.
+        other = file.parent / f"pin-{os.getpid()}"
+        other.write_bytes(b"x")
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertTrue(other.exists())
+        os.utime(other, (1, 1))
+        process, file = start()
+        end(process)
+        fresh = self.memoir("run", "-q", "--dir", self.folder, "--", "true")
+        self.assertEqual((fresh.returncode, file.exists(), other.exists()), (0, False, False))
+
     def test_checksums_are_the_same_whatever_is_pinned(self):
         sums = set()
         for mode in ("auto", "shadow", "profile"):
@@ -467,6 +526,93 @@ class Commands(PinTest):
             process.wait(PATIENCE_S)
             process.stdin.close()
             process.stdout.close()
+
+
+SCRIPT = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, device = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(device), ctypes.c_size_t(1 << 20)) == 0
+def copy(block, times):
+    buffer = (ctypes.c_char * len(block)).from_buffer(block)
+    for _ in range(times):
+        assert cuda.cuMemcpyHtoD_v2(device, buffer, ctypes.c_size_t(1 << 20)) == 0
+def hot_batch():
+    return bytearray(1 << 20)
+def cold_batch():
+    return bytearray(1 << 20)
+hot, cold = hot_batch(), cold_batch()
+copy(hot, 400)
+copy(cold, 3)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Python(PinTest):
+    def test_sites_are_lines_of_python(self):
+        script, history = self.folder / "batches.py", self.folder / "python-history"
+        script.write_text(SCRIPT)
+        line = {name: SCRIPT.splitlines().index(f"def {name}():") + 2 for name in ("hot_batch", "cold_batch")}
+        process = subprocess.Popen(["/usr/bin/python3", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=self.variables("auto", MEMOIR_PIN_HISTORY=str(history)))
+        try:
+            self.assertEqual(process.stdout.readline().strip(), "ready")
+            words = [str(MEMOIR), "pin", "explain", "--json", "--dir", str(self.folder), str(process.pid)]
+            told = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            sites = {b["site"]: b for b in told["allocations"] if b["copies"]}
+            if not any("batches.py" in site for site in sites):
+                self.skipTest(f"this interpreter's frames cannot be read: {list(sites)}")
+            hot, cold = (f"batches.py:{line[name]} {name}" for name in ("hot_batch", "cold_batch"))
+            self.assertEqual({hot: 400, cold: 3}, {site: b["copies"] for site, b in sites.items()})
+            self.assertNotEqual(sites[hot]["site_key"], sites[cold]["site_key"])
+            process.communicate("\n", timeout=PATIENCE_S)
+            # The history has the lines, too, and the next run knows them.
+            advice = json.loads(subprocess.run([str(MEMOIR), "pin", "advise", "--json", str(history)], capture_output=True, text=True,
+                                               timeout=PATIENCE_S).stdout)
+            self.assertEqual({hot, cold}, {s["site"] for s in advice["sites"]})
+            use = subprocess.run([str(MEMOIR), "pin", "run", "--mode", "use", "--history", str(history), "--dir", str(self.folder), "--", "/usr/bin/python3",
+                                  str(script)], input="\n", capture_output=True, text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertIn("memoir: 1 promotions", use.stderr)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+            process.stdin.close()
+            process.stdout.close()
+
+
+class Bench(PinTest):
+    """test/gpu/pin_run.py, which script/test-gpu pin runs unattended where there is a GPU: here over the stand-in, whose times mean nothing."""
+
+    def test_it_measures_all_rounds_and_says_where_the_time_goes(self):
+        gpu = pathlib.Path(__file__).resolve().parent.parent / "gpu"
+        compiler = shutil.which("c++") or self.skipTest("no C++ compiler")
+        bin_dir = self.folder / "bin"
+        (bin_dir / "lib").mkdir(parents=True)
+        (bin_dir / "lib/libmemoir-cuda.so").symlink_to(LIBRARY)
+        subprocess.run([compiler, "-O1", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
+                        "-lpthread"], check=True, timeout=PATIENCE_S)
+
+        def run(*words):
+            done = subprocess.run([sys.executable, str(gpu / "pin_run.py"), str(bin_dir), str(bin_dir), "--parts", "seed", *words], capture_output=True,
+                                  text=True, timeout=PATIENCE_S, env=self.variables(None))
+            self.assertEqual(done.stderr, "")
+            return done, json.loads((bin_dir / "pin.json").read_text())
+
+        done, told = run("--sizes", "2", "--rounds", "2,1,1")
+        self.assertEqual(told["rounds"], {"2": 2}, done.stdout)
+        for policy in ("host", "seed", "use", "auto"):
+            for got in told["seed"]["2"]["together"][policy]:
+                self.assertEqual(got["wrong"], 0)
+                parts = sum(got[f"{part}_ms"] for part in ("take", "touch", "copy", "drop"))
+                self.assertLessEqual(parts, got["whole_ms"] * 1.01 + 0.1)
+                self.assertGreater(parts, got["whole_ms"] * 0.5)
+        self.assertGreater(told["seed"]["2"]["together"]["auto"][0]["register_ms"], 0)
+        self.assertIn("ok   rounds: all", (bin_dir / "pin.txt").read_text())
+        done, told = run("--sizes", "1", "--rounds", "9,1,1", "--seconds", "0")  # no time at all
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("MISS rounds: 0 of 9 at 1 MiB", done.stdout)
 
 
 if __name__ == "__main__":

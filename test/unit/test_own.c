@@ -67,6 +67,8 @@ static void scripts_are_but_not_their_libraries(void **state)
     assert_int_equal(own_kind(&line), OWN_LIBRARY);
     line.file = "/srv/venv/lib/python3.11/site-packages/requests/api.py";
     assert_int_equal(own_kind(&line), OWN_LIBRARY);
+    line.file = "/opt/python/lib/python3.12/asyncio/events.py";
+    assert_int_equal(own_kind(&line), OWN_LIBRARY);
     line.file = "<frozen importlib._bootstrap>";
     assert_int_equal(own_kind(&line), OWN_LIBRARY);
 }
@@ -112,6 +114,9 @@ static void names_are_shortened(void **state)
         {"operator new[](unsigned long)", "operator new[]"},
         {"Table::operator[](int)", "Table::operator[]"},
         {"std::ostream& operator<< <char>(std::ostream&, char)", "operator<<"},
+        {"std::string std::operator+<char, std::traits<char> >(char const*, std::string&&)",
+         "std::operator+<…>"},
+        {"my_operator::run(int)", "my_operator::run"},
         {"Cache::load(int) [clone .isra.0]", "Cache::load"},
         {"Cache::operator bool() const", "Cache::operator bool"},
         {"shop::cache::load::h0123456789abcdef", "shop::cache::load"},
@@ -119,6 +124,8 @@ static void names_are_shortened(void **state)
          "alloc::vec::Vec<…>::drop"},
         {"alloc::vec::Vec<T,A>::push", "alloc::vec::Vec<…>::push"},
         {"shop::main::{{closure}}", "shop::main::{{closure}}"},
+        {"<module>", "<module>"},
+        {"load.<locals>.<lambda>", "load.<locals>.<lambda>"},
         {"<", "<"},
         {"(", "("},
         {"a<b", "a<…>"},

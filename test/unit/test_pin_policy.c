@@ -2,6 +2,7 @@
  * virtual time. */
 #include "pin/policy.h"
 #include "pin/quota.h"
+#include "pin/touch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,6 +297,30 @@ static void quotas_are_whole_cpus(void **unused)
     const char *const broken[] = {"", "7", "x 1", "5 0", "5 x", "99999999999999999999999 1"};
     for (unsigned i = 0; i < sizeof(broken) / sizeof(broken[0]); i++)
         assert_int_equal(pin_quota_cpus(broken[i]), 0);
+}
+
+static void memory_is_touched_ahead_of_a_program_that_fills_it_in_order(void **unused)
+{
+    const uint64_t window = TOUCH_WINDOW, large = 64 * window;
+    assert_false(touch_in_order(0, 0));
+    assert_false(touch_in_order(1, 1)); /* the second huge page is not there yet */
+    assert_false(touch_in_order(2, 1));
+    assert_true(touch_in_order(3, 1));
+    assert_true(touch_in_order(3, 7)); /* it was fast */
+    assert_false(touch_in_order(3, 5));
+    assert_false(touch_in_order(3, UINT64_C(1) << 63 | 1));
+    assert_true(touch_in_order(3, UINT64_MAX));
+    assert_true(touch_is_prefix(0));
+    assert_false(touch_is_prefix(2));
+    assert_int_equal(touch_until(1, large), TOUCH_AHEAD);
+    for (uint64_t front = 1; front < 64; front++) {
+        uint64_t until = touch_until(front, large);
+        assert_true(until <= (front - 1) * window + TOUCH_AHEAD && until <= large);
+        assert_true(until > (front - 1) * window);
+    }
+    assert_int_equal(touch_until(64, large), large);
+    assert_int_equal(touch_until(UINT64_MAX, large), large);
+    assert_int_equal(touch_until(2, 3 * window - TOUCH_PAGE), 3 * window - TOUCH_PAGE);
 }
 
 /* 25 blocks that are copied once each way, and two that are copied often, among memory that has no
@@ -706,6 +731,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough),
         cmocka_unit_test(what_a_site_has_saved_pays_the_price_of_its_next_allocation),
         cmocka_unit_test(staged_copies_miss_less_and_are_pinned_later),
+        cmocka_unit_test(memory_is_touched_ahead_of_a_program_that_fills_it_in_order),
         cmocka_unit_test(quotas_are_whole_cpus),
         cmocka_unit_test(a_lease_serves_cold_memory_and_hot_memory_pays_its_price),
         cmocka_unit_test(hints_failures_and_graphs_are_obeyed),

@@ -103,7 +103,7 @@ static void buffers_and_sites_come_from_the_book(void **state)
         "{\"id\":\"0x1000\",\"device\":\"0 NVIDIA H200\",\"space\":\"dram\",\"bytes\":1000,"
         "\"tag\":\"weights\",\"site\":\"libtorch.so+0x1234\",\"moves\":0},"
         "{\"id\":\"0x1000\",\"device\":\"host\",\"space\":\"heap\",\"bytes\":77,"
-        "\"tag\":null,\"site\":\"0x7fff12345678\",\"moves\":0}]");
+        "\"tag\":null,\"site\":\"[JIT]\",\"moves\":0}]");
     check_ask(&world,
               (struct query_spec){.table = "buffers",
                                   .by = "space",
@@ -116,7 +116,7 @@ static void buffers_and_sites_come_from_the_book(void **state)
                                   .show = "site,key,space,bytes,blocks,allocated,freed"},
               "[{\"site\":\"libtorch.so+0x1234\",\"key\":\"00000000feedface\",\"space\":\"dram\","
               "\"bytes\":5000,\"blocks\":3,\"allocated\":5300,\"freed\":300},"
-              "{\"site\":\"0x7fff12345678\",\"key\":\"000000000000cafe\",\"space\":\"heap\","
+              "{\"site\":\"[JIT]\",\"key\":\"000000000000cafe\",\"space\":\"heap\","
               "\"bytes\":77,\"blocks\":1,\"allocated\":77,\"freed\":0}]");
 }
 

@@ -328,8 +328,10 @@ export interface Flame {
   at_peak?: boolean
   /** what the figures of a node are */
   values: string[]
-  /** functions */
+  /** functions, in short */
   names: string[]
+  /** the whole name of each; null where it is no longer */
+  functions?: (string | null)[]
   /** of each name: path of its file */
   modules: (string | null)[]
   /** of each name: the same at every moment and in every run */

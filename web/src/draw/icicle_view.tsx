@@ -191,7 +191,7 @@ export function Icicle(props: IcicleProps) {
       </p>
       {tip && (
         <Tip x={tip.x} y={tip.y}>
-          <b>{tip.frame.name}</b>
+          <b>{tip.frame.whole ?? tip.frame.name}</b>
           {describe(tip.frame, root, unit).map((line) => (
             <span>{line}</span>
           ))}

@@ -3,7 +3,8 @@
 
 export interface FlameAnswer {
   program?: string
-  names: string[]
+  names: string[] // in short
+  functions?: (string | null)[] // their whole names; null: no longer
   keys: string[]
   values: string[]
   nodes: number[][] // [parent, name, value...]; node 0 is the root, parents come first
@@ -13,6 +14,7 @@ export interface FlameAnswer {
 
 export interface Frame {
   name: string
+  whole?: string // its name, where that is longer
   key: string // identity among siblings, the same at every moment
   up: Frame | null
   depth: number
@@ -61,7 +63,12 @@ export function treeOf(answer: FlameAnswer, value: number): Frame | null {
     if (up === undefined) throw new RangeError(`frame ${i} of the answer comes before its caller`)
     // What starts the program is its first frame already; who is called from there is called by it.
     if (up && up.up === null && isStart(name)) made.push(up)
-    else made.push(frame(name, answer.keys[label] ?? name, up, node[2 + value] ?? 0, null))
+    else {
+      const it = frame(name, answer.keys[label] ?? name, up, node[2 + value] ?? 0, null)
+      const whole = answer.functions?.[label]
+      if (whole) it.whole = whole
+      made.push(it)
+    }
   })
   return made[0] ? finish(made[0]) : null
 }

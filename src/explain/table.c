@@ -1,0 +1,211 @@
+/* The table `explain`: one row for each part of a process's resident memory. A process costs 15 ms for each GB, so only
+ * those are looked at that a question asks for by pid, program or user, and few at a time. Mappings are read by a child,
+ * which blocks who asks: no table for a loop. */
+#include "explain/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "explain/explain.h"
+#include "explain/sites.h"
+#include "ledger/host.h"
+#include "ledger/ledger.h"
+#include "query/query.h"
+
+enum {
+    PROCESSES_MAX = 64, /* of one question; the answer says that it is incomplete */
+    TIMEOUT_MS = 10000, /* for one of them */
+};
+
+struct part_row {
+    const struct explain *explain;
+    const struct explain_part *part;
+};
+
+static const struct part_row *row_of(const struct query_row *row)
+{
+    return row->custom;
+}
+
+/* ---- whose ---- */
+
+static void get_pid(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, (uint64_t)row->host->pid);
+}
+
+static void get_program(const struct query_world *world, const struct query_row *row,
+                        const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, row->host->name);
+}
+
+static void get_user(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    if (row->host->valid & HOST_HAS_USER)
+        query_set_text(ret, row->host->user);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+static void get_uid(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    if (row->host->valid & HOST_HAS_STATUS)
+        query_set_number(ret, row->host->uid);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
+/* ---- what ---- */
+
+static void get_kind(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, explain_kind_key((enum explain_kind)row_of(row)->part->kind));
+}
+
+static void get_part(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_text(ret, row_of(row)->part->name);
+}
+
+enum figure {
+    FIGURE_BYTES,
+    FIGURE_PRIVATE,
+    FIGURE_HUGE,
+    FIGURE_SWAP,
+    FIGURE_MAPPINGS,
+    FIGURE_RSS,
+};
+
+static void get_figure(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, struct query_value *ret)
+{
+    const struct explain_part *p = row_of(row)->part;
+    const uint64_t figures[] = {
+        [FIGURE_BYTES] = p->bytes,       [FIGURE_PRIVATE] = p->private_bytes,
+        [FIGURE_HUGE] = p->huge_bytes,   [FIGURE_SWAP] = p->swap_bytes,
+        [FIGURE_MAPPINGS] = p->mappings, [FIGURE_RSS] = row_of(row)->explain->rss_bytes,
+    };
+    query_set_number(ret, figures[field->column->arg]);
+    if (field->column->arg == FIGURE_BYTES && p->marks & EXPLAIN_ESTIMATE)
+        ret->marks = QUERY_ESTIMATE;
+}
+
+static void get_share(const struct query_world *world, const struct query_row *row,
+                      const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, row_of(row)->part->bytes);
+    ret->per = row_of(row)->explain->rss_bytes;
+}
+
+/* `arg`: which mark. */
+static void get_mark(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    query_set_number(ret, (row_of(row)->part->marks & field->column->arg) != 0);
+}
+
+#define FIGURE(name, kind, which, help)                                                   \
+    {                                                                                     \
+        name, help, kind, .flags = QUERY_DETAIL, .arg = FIGURE_##which, .get = get_figure \
+    }
+
+static const struct query_column columns[] = {
+    {"pid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_pid},
+    {"program", NULL, QUERY_TEXT, .get = get_program},
+    {"user", NULL, QUERY_TEXT, .get = get_user},
+    {"uid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_uid},
+    {"kind", "heap, slack, runtime, anonymous, stack, file, shared, device, memoir or rest",
+     QUERY_TEXT, .flags = QUERY_DETAIL, .get = get_kind},
+    {"part", "whose memory it is: an allocator, a runtime, a file, a mapping", QUERY_TEXT,
+     .flags = QUERY_DETAIL | QUERY_PRIVATE, .get = get_part},
+    FIGURE("bytes", QUERY_BYTES, BYTES, "resident; all parts sum to rss"),
+    {"share", "of what the process has resident", QUERY_PERCENT, .flags = QUERY_DETAIL,
+     .get = get_share},
+    FIGURE("private", QUERY_BYTES, PRIVATE, "of it, in no other process"),
+    FIGURE("huge", QUERY_BYTES, HUGE, "of it, in huge pages"),
+    FIGURE("swap", QUERY_BYTES, SWAP, "swapped out, outside the sum"),
+    FIGURE("mappings", QUERY_NUMBER, MAPPINGS, "mappings that have some of it"),
+    {"rss", "resident memory of the process", QUERY_BYTES, QUERY_MAX, QUERY_DETAIL,
+     .arg = FIGURE_RSS, .get = get_figure},
+    {"estimated", "divided by a model, not measured", QUERY_YES, .flags = QUERY_DETAIL,
+     .arg = EXPLAIN_ESTIMATE, .get = get_mark},
+    {"by_shape", "told by sizes, addresses and libraries, not by what lies in the memory",
+     QUERY_YES, .flags = QUERY_DETAIL, .arg = EXPLAIN_BY_SHAPE, .get = get_mark},
+    {0},
+};
+
+/* ---- rows ---- */
+
+static int scan_process(struct query_scan *scan, const struct host_process *p, struct explain *e)
+{
+    const struct ledger_process *process =
+        scan->world->ledger ? ledger_process_find(scan->world->ledger, p->pid) : NULL;
+    uint64_t live;
+    int r = explain_take_apart(p->pid, geteuid(), TIMEOUT_MS, e);
+    if (r == -ENOMEM)
+        return r;
+    if (r < 0) {
+        scan->incomplete |= r != -ESRCH;
+        return 0;
+    }
+    if (process && explain_live_of(process, &live))
+        explain_live(e, live);
+    for (uint32_t i = 0; r == 0 && i < e->n_parts; i++) {
+        struct part_row row = {e, &e->parts[i]};
+        r = scan->each(scan, &(struct query_row){.host = p, .custom = &row});
+    }
+    return r;
+}
+
+static int scan_parts(struct query_scan *scan)
+{
+    MEMOIR_CLEANUP(freep)
+    struct explain *e = calloc(1, sizeof(*e));
+    size_t n = 0, looked = 0;
+    struct host_process *const *all =
+        scan->world->host ? host_processes(scan->world->host, &n) : NULL;
+    int r = e ? 0 : -ENOMEM;
+    for (size_t i = 0; i < n && r == 0; i++) {
+        if (all[i]->kernel || !scan->may_match(scan, &(struct query_row){.host = all[i]}))
+            continue;
+        if (scan->deadline_ns && clock_monotonic_ns() > scan->deadline_ns)
+            return -ETIME;
+        if (looked++ == PROCESSES_MAX) {
+            scan->incomplete = true;
+            break;
+        }
+        r = scan_process(scan, all[i], e);
+    }
+    return r;
+}
+
+static bool owner(const struct query_row *row, uint32_t *ret_uid)
+{
+    *ret_uid = row->host->valid & HOST_HAS_STATUS ? row->host->uid : 0;
+    return true;
+}
+
+const struct query_table explain_table = {
+    .name = "explain",
+    .help =
+        "one row for each part of the resident memory of a process: name it by pid, program or user",
+    .columns = columns,
+    .needs = QUERY_NEEDS_HOST | QUERY_NEEDS_BOOKS,
+    .costly = true,
+    .show = "pid,program,kind,part,bytes,share",
+    .show_by = "bytes",
+    .sort = "+pid,-bytes,+part",
+    .private_rows = true,
+    .scan = scan_parts,
+    .owner = owner,
+};

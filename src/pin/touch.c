@@ -1,0 +1,218 @@
+/* touch.c: see touch.h. */
+#include "pin/touch.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/kernel.h"
+#include "pin/crew.h"
+#include "pin/manager.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { PAGE = 4096, LOOK_NS = 100000, STEP = TOUCH_PAGE, SAMPLES = 8 };
+
+/* The one block that is watched. */
+static struct {
+    uint32_t users; /* threads at it; 0: none is watched */
+    uintptr_t start;
+    uint64_t bytes;
+    uint32_t stop;  /* any thread */
+    uint64_t until; /* end of what may be touched; the first thread stores it */
+    uint64_t next;  /* the next huge page to touch; any of the threads takes it */
+    bool failed;    /* the kernel has no such call, or no memory */
+} watched;
+
+/* ---- what is resident ---- */
+
+static bool resident(uint64_t offset)
+{
+    unsigned char in;
+    return kernel_call(SYS_mincore, (long)(watched.start + offset), PAGE, (long)&in, 0, 0) == 0 &&
+           (in & 1);
+}
+
+/* A whole huge page, also where it is made of ordinary ones: a few of them stand for all. */
+static bool filled(uint64_t offset)
+{
+    for (uint64_t i = 0; i < SAMPLES; i++)
+        if (!resident(offset + i * (TOUCH_PAGE / SAMPLES)))
+            return false;
+    return resident(offset + TOUCH_PAGE - PAGE);
+}
+
+static unsigned first_resident(void)
+{
+    unsigned bits = 0;
+    for (unsigned i = 0; i < TOUCH_FIRST / TOUCH_PAGE; i++)
+        bits |= (unsigned)filled((uint64_t)i * TOUCH_PAGE) << i;
+    return bits;
+}
+
+/* Of 64 places in the block, those that are resident. */
+static uint64_t places_resident(void)
+{
+    uint64_t bits = 0, stride = (watched.bytes / 64 + TOUCH_PAGE - 1) / TOUCH_PAGE * TOUCH_PAGE;
+    for (uint64_t i = 0; i < 64 && i * stride < watched.bytes; i++)
+        bits |= (uint64_t)resident(i * stride) << i;
+    return bits;
+}
+
+/* Windows that the program has reached: `from` of them it had reached before. */
+static uint64_t front_now(uint64_t from)
+{
+    while (from * TOUCH_WINDOW < watched.bytes && filled(from * TOUCH_WINDOW))
+        from++;
+    return from;
+}
+
+/* ---- touching ---- */
+
+static void nap(void)
+{
+    struct timespec t = {.tv_nsec = LOOK_NS};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+}
+
+static bool stopped(void)
+{
+    return load_acquire(&watched.stop) || load_relaxed(&watched.failed);
+}
+
+/* The next huge page that is due, but for those that are left to the program. */
+static bool page_take(uint64_t *ret)
+{
+    for (;;) {
+        uint64_t at = load_relaxed(&watched.next);
+        if (at + STEP > load_acquire(&watched.until))
+            return false;
+        if (!cas_relaxed(&watched.next, &at, at + STEP))
+            continue;
+        *ret = at;
+        if (at % TOUCH_WINDOW != 0)
+            return true;
+    }
+}
+
+static void page_touch(uint64_t at)
+{
+    if (resident(at))
+        return; /* the program was faster */
+    long r = kernel_call(SYS_madvise, (long)(watched.start + at), STEP, MADV_POPULATE_WRITE, 0, 0);
+    if (r < 0)
+        store_relaxed(&watched.failed, true);
+    else
+        fetch_add_relaxed(&pin_manager.counts.touched_bytes, (uint64_t)STEP);
+}
+
+static void leave(void)
+{
+    fetch_sub_release(&watched.users, 1);
+}
+
+/* A further thread: touches what the first one says. */
+static void assist(void *argument)
+{
+    uint64_t at;
+    while (!stopped()) {
+        if (page_take(&at))
+            page_touch(at);
+        else
+            nap();
+    }
+    leave();
+}
+
+static void join_others(void)
+{
+    unsigned cpus = crew_cpus();
+    for (unsigned i = 1; i < TOUCH_THREADS && i + 1 < cpus; i++) {
+        fetch_add_acq_rel(&watched.users, 1);
+        if (!crew_start(assist, NULL)) {
+            leave();
+            return;
+        }
+    }
+}
+
+/* Wait until the program has begun to fill the block in order. */
+static bool begins(void)
+{
+    uint64_t start = clock_monotonic_ns();
+    while (!stopped()) {
+        bool late = clock_monotonic_ns() - start > TOUCH_START_MS * NS_PER_MS;
+        uint64_t places = places_resident();
+        if (touch_in_order(first_resident(), places))
+            return true;
+        if (late || !touch_is_prefix(places))
+            return false;
+        nap();
+    }
+    return false;
+}
+
+/* Follow the program through the block. */
+static void follow(void *argument)
+{
+    uint64_t front = 0, at, since = clock_monotonic_ns();
+    bool all = false;
+    if (begins()) {
+        fetch_add_relaxed(&pin_manager.counts.touched_blocks, 1);
+        join_others();
+    } else {
+        store_release(&watched.stop, 1);
+    }
+    while (!stopped() && !all) {
+        uint64_t now = clock_monotonic_ns(), reached = front_now(front);
+        since = reached > front ? now : since;
+        front = reached;
+        uint64_t until = touch_until(front, watched.bytes);
+        store_release(&watched.until, until);
+        if (page_take(&at)) {
+            page_touch(at);
+        } else if (until == watched.bytes) {
+            all = true;
+        } else if (now - since > TOUCH_STALL_MS * NS_PER_MS) {
+            fetch_add_relaxed(&pin_manager.counts.touch_stopped, 1);
+            break;
+        } else {
+            nap();
+        }
+    }
+    store_release(&watched.stop, 1);
+    leave();
+}
+
+void touch_watch(void *block, uint64_t bytes, uint64_t headroom_bytes)
+{
+    uint32_t none = 0;
+    uintptr_t start = (uintptr_t)block;
+    if (bytes < TOUCH_MIN || start % TOUCH_PAGE || crew_cpus() < 2 ||
+        headroom_bytes < bytes + TOUCH_SPARE || load_relaxed(&watched.failed) ||
+        !cas_acquire(&watched.users, &none, 1))
+        return;
+    watched.start = start;
+    watched.bytes = bytes / TOUCH_PAGE * TOUCH_PAGE;
+    watched.until = 0;
+    watched.next = TOUCH_FIRST;
+    store_release(&watched.stop, 0);
+    if (!crew_start(follow, NULL))
+        leave();
+}
+
+void touch_stop(const void *block)
+{
+    if (load_relaxed(&watched.users) && load_relaxed(&watched.start) == (uintptr_t)block)
+        store_release(&watched.stop, 1);
+}
+
+void touch_forget(void)
+{
+    watched.users = 0;
+}
