@@ -93,12 +93,12 @@ static void old_note(char note[static NOTE_MAX], const struct top_row *row, enum
 {
     char age[TOP_SIZE_MAX];
     int64_t ns;
-    bool known = top_row_fact(row, fact, &ns);
-    snprintf(note, NOTE_MAX,
-             !known                         ? ""
-             : ns < (int64_t)(2 * NS_PER_S) ? "now"
-                                            : "%s ago",
-             top_age(age, (uint64_t)ns));
+    if (!top_row_fact(row, fact, &ns))
+        note[0] = '\0';
+    else if (ns < (int64_t)(2 * NS_PER_S))
+        snprintf(note, NOTE_MAX, "now");
+    else
+        snprintf(note, NOTE_MAX, "%s ago", top_age(age, (uint64_t)ns));
 }
 
 static void figures_append(struct top *t, const struct top_row *row)

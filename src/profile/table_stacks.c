@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "ledger/ledger.h"
 #include "profile/gather.h"
+#include "profile/headline.h"
 #include "profile/names.h"
 #include "profile/profile.h"
 #include "profile/stacks.h"
@@ -44,9 +45,9 @@ static const struct stack_row *row_of(const struct query_row *row)
 /* ---- frames ---- */
 
 /* "cache.c:80 load" where it is known, "train.py:41 in load" of scripts, else "libfoo.so+0x12ab". */
-static char *frame_name(const struct gathered *g, const struct query_world *world, uint32_t number)
+static char *frame_name(struct gathered *g, const struct query_world *world, uint32_t number)
 {
-    const struct profile *p = g->profile;
+    struct profile *p = g->profile;
     const struct profile_frame *f = &p->frames[number];
     const struct profile_module *m = &p->modules[f->module];
     MEMOIR_CLEANUP(buffer_release)
@@ -70,6 +71,13 @@ static char *frame_name(const struct gathered *g, const struct query_world *worl
                  world->source_of(&code, &source, world->context);
     if (named) {
         code_source_append(&source, &text);
+        struct profile_line line = {
+            /* by which the line that asked is chosen */
+            .function = source.function ? profile_add_string(p, source.function) : 0,
+            .file = source.file ? profile_add_string(p, source.file) : 0,
+            .line = source.line,
+        };
+        profile_set_lines(p, number, &line, 1);
     } else {
         char label[PROFILE_LABEL_MAX];
         buffer_append_str(&text, profile_function(p, number, 0, label));
@@ -85,6 +93,18 @@ static const char *name_of(struct gathered *g, const struct query_world *world, 
     if (g->names && !g->names[number])
         g->names[number] = frame_name(g, world, number);
     return g->names && g->names[number] ? g->names[number] : "?";
+}
+
+/* The frame whose line speaks for the stack (headline.h). Names are looked up as far as the choice needs them. */
+static uint32_t asked(struct gathered *g, const struct query_world *world, const struct stack *s)
+{
+    for (size_t i = 0; i < s->n_frames; i++) {
+        if (own_module(profile_module_path(g->profile, s->frames[i])))
+            (void)name_of(g, world, s->frames[i]);
+        if (headline_kind(g->profile, s->frames[i]) == OWN_CODE)
+            break;
+    }
+    return s->frames[headline_frame(g->profile, s->frames, s->n_frames)];
 }
 
 static void get_frames(const struct query_world *world, const struct query_row *row,
@@ -109,7 +129,7 @@ static void get_site(const struct query_world *world, const struct query_row *ro
 {
     const struct stack *s = row_of(row)->stack;
     if (s->n_frames)
-        query_set_text(ret, name_of(row_of(row)->of, world, s->frames[0]));
+        query_set_text(ret, name_of(row_of(row)->of, world, asked(row_of(row)->of, world, s)));
     else
         ret->state = QUERY_UNKNOWN;
 }
