@@ -132,6 +132,10 @@ static void answer(struct job *job, const struct pin_state *s)
     json_field_double(json, "saved_s", (double)s->saved_ns / 1e9);
     json_field_double(json, "missed_s", (double)s->missed_ns / 1e9);
     json_field_double(json, "cost_s", (double)s->cost_ns / 1e9);
+    json_field_u64(json, "staged_copies", s->staged_copies);
+    json_field_u64(json, "staged_bytes", s->staged_bytes);
+    json_field_double(json, "staged_saved_s", (double)s->staged_saved_ns / 1e9);
+    json_field_u64(json, "touched_ahead_bytes", s->touched_bytes);
     json_field_u64(json, "failures", s->failures + s->unregister_failed);
     json_field_u64(json, "not_shown_blocks", s->not_shown);
     json_field_bool(json, "calibrated", s->calibrated);

@@ -427,7 +427,7 @@ static const struct http_schema schemas[] = {
 {"Pinning", JSON({
     "type": "object",
     "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
-    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.pinning/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -441,6 +441,10 @@ static const struct http_schema schemas[] = {
         "saved_s": {"type": "number"},
         "missed_s": {"type": "number"},
         "cost_s": {"type": "number"},
+        "staged_copies": {"type": "integer", "description": "copies of memory that is not pinned, through the staging ring"},
+        "staged_bytes": {"type": "integer"},
+        "staged_saved_s": {"type": "number", "description": "what these took less than the driver's own"},
+        "touched_ahead_bytes": {"type": "integer", "description": "fresh memory that was touched ahead of the program"},
         "failures": {"type": "integer"},
         "not_shown_blocks": {"type": "integer"},
         "calibrated": {"type": "boolean"},

@@ -174,6 +174,7 @@ static int measure(struct bench *b)
     for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= crew_cpus(); i++)
         for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
             staged(b, i, (enum pin_direction)d);
+    stage_release();
     return pin_cost_valid(b->cost) ? 0 : -EINVAL;
 }
 

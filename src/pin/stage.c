@@ -75,6 +75,8 @@ static bool ring_memory(void)
         pin_policy_allocate(&m->policy, &ring.extent->account, &m->policy.other, bytes, false, 0);
         ring.extent->account.fixed = true;
         ring.extent->site = 0;
+        m->region.live_bytes -= bytes; /* not the program's */
+        m->region.live_blocks--;
         memset((void *)ring.extent->start, 0, bytes);
     }
     bool fine = ring.extent && ring_register(m);
@@ -349,6 +351,21 @@ bool stage_run(struct stage *s)
         d->threadExchangeStreamCaptureMode(&mode);
     fetch_add_relaxed(&pin_manager.counts.stage_failed, !fine);
     return fine;
+}
+
+void stage_release(void)
+{
+    struct pin_manager *m = &pin_manager;
+    uint32_t none = 0;
+    if (!cas_acquire(&ring.lock, &none, 1))
+        return;
+    if (ring.extent && ring.extent->registered_bytes && pin_lock()) {
+        pin_policy_unpinned(&m->policy, &ring.extent->account, PIN_REASON_RING);
+        (void)pin_extent_unregister(ring.extent);
+        m->policy.options.lease_bytes = PIN_LEASE_BYTES;
+        pin_unlock();
+    }
+    store_release(&ring.lock, 0);
 }
 
 void stage_context_gone(void)

@@ -52,6 +52,9 @@ bool stage_begin(struct stage *stage, void *host, CUdeviceptr device, uint64_t b
 bool stage_run(struct stage *stage);
 void stage_end(struct stage *stage);
 
+/* Unregister the ring, until a copy is staged: after a calibration. */
+void stage_release(void);
+
 /* The current context goes: what was made in it is gone. */
 void stage_context_gone(void);
 /* In a child of fork. */

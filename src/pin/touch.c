@@ -16,7 +16,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { PAGE = 4096, LOOK_NS = 100000, STEP = TOUCH_PAGE, SAMPLES = 8 };
+enum {
+    PAGE = 4096,
+    LOOK_NS = 100000,
+    STEP = TOUCH_PAGE,
+    SAMPLES = 8,
+    POLICY_DEFAULT = 0,
+    POLICY_PREFERRED = 1
+};
 
 /* The one block that is watched. */
 static struct {
@@ -26,6 +33,7 @@ static struct {
     uint32_t stop;  /* any thread */
     uint64_t until; /* end of what may be touched; the first thread stores it */
     uint64_t next;  /* the next huge page to touch; any of the threads takes it */
+    unsigned node;  /* of the thread that got the block */
     bool failed;    /* the kernel has no such call, or no memory */
 } watched;
 
@@ -116,16 +124,36 @@ static void leave(void)
     fetch_sub_release(&watched.users, 1);
 }
 
+/* Pages come from the node of the program's thread, as if it had touched them itself; unless the
+ * process has a policy of its own, which its threads inherit. */
+static bool node_prefer(void)
+{
+    int mode = -1;
+    unsigned long mask = 1ul << (watched.node % (8 * sizeof(mask)));
+    return watched.node < 8 * sizeof(mask) - 1 &&
+           kernel_call(SYS_get_mempolicy, (long)&mode, 0, 0, 0, 0) == 0 && mode == POLICY_DEFAULT &&
+           kernel_call(SYS_set_mempolicy, POLICY_PREFERRED, (long)&mask, 8 * sizeof(mask), 0, 0) ==
+               0;
+}
+
+static void node_forget(void)
+{
+    (void)kernel_call(SYS_set_mempolicy, POLICY_DEFAULT, 0, 0, 0, 0);
+}
+
 /* A further thread: touches what the first one says. */
 static void assist(void *argument)
 {
     uint64_t at;
+    bool preferred = node_prefer();
     while (!stopped()) {
         if (page_take(&at))
             page_touch(at);
         else
             nap();
     }
+    if (preferred)
+        node_forget();
     leave();
 }
 
@@ -161,10 +189,11 @@ static bool begins(void)
 static void follow(void *argument)
 {
     uint64_t front = 0, at, since = clock_monotonic_ns();
-    bool all = false;
+    bool all = false, preferred = false;
     if (begins()) {
         fetch_add_relaxed(&pin_manager.counts.touched_blocks, 1);
         join_others();
+        preferred = node_prefer();
     } else {
         store_release(&watched.stop, 1);
     }
@@ -186,6 +215,8 @@ static void follow(void *argument)
         }
     }
     store_release(&watched.stop, 1);
+    if (preferred)
+        node_forget();
     leave();
 }
 
@@ -200,6 +231,8 @@ void touch_watch(void *block, uint64_t bytes, uint64_t headroom_bytes)
     watched.start = start;
     watched.bytes = bytes / TOUCH_PAGE * TOUCH_PAGE;
     watched.until = 0;
+    watched.node = 0;
+    (void)kernel_call(SYS_getcpu, 0, (long)&watched.node, 0, 0, 0);
     watched.next = TOUCH_FIRST;
     store_release(&watched.stop, 0);
     if (!crew_start(follow, NULL))

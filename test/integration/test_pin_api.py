@@ -42,6 +42,7 @@ class PinningTest(ApiTest):
         self.assertTrue(block["why"])
         self.assertEqual(sorted(s["copies"] for s in pinning["sites"]), [50, 700])
         self.assertIn("block", pinning["sites"][0]["site"])
+        self.assertEqual((pinning["staged_copies"], pinning["staged_saved_s"], pinning["touched_ahead_bytes"]), (0, 0, 0))  # small blocks
 
     def test_processes_without_it_and_forged_files(self):
         self.api()

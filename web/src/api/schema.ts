@@ -478,6 +478,13 @@ export interface Pinning {
   saved_s: number
   missed_s: number
   cost_s: number
+  /** copies of memory that is not pinned, through the staging ring */
+  staged_copies: number
+  staged_bytes: number
+  /** what these took less than the driver's own */
+  staged_saved_s: number
+  /** fresh memory that was touched ahead of the program */
+  touched_ahead_bytes: number
   failures: number
   not_shown_blocks: number
   calibrated: boolean

@@ -41,6 +41,8 @@ export function PinningPart({ pid }: { pid: number }): JSX.Element | null {
         <Fact name="Budget">{data.budget_bytes == null ? 'unlimited' : bytes(data.budget_bytes)}</Fact>
         <Fact name={`Copies ${verb}`}>{duration(data.saved_s)}</Fact>
         <Fact name="Pinning cost">{duration(data.cost_s)}</Fact>
+        {data.staged_copies > 0 && <Fact name="Staging saved">{duration(data.staged_saved_s)}</Fact>}
+        {data.touched_ahead_bytes > 0 && <Fact name="Touched ahead">{bytes(data.touched_ahead_bytes)}</Fact>}
         {data.failures > 0 && <Fact name="Failed">{count(data.failures)}</Fact>}
       </Facts>
       <Table label="why each allocation is pinned or not" columns={COLUMNS} rows={data.allocations} rowKey={(b) => b.address} empty="No large allocation is live." />
