@@ -579,7 +579,7 @@ class Bench(PinTest):
         bin_dir = self.folder / "bin"
         (bin_dir / "lib").mkdir(parents=True)
         (bin_dir / "lib/libmemoir-cuda.so").symlink_to(LIBRARY)
-        subprocess.run([compiler, "-O1", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
+        subprocess.run([compiler, "-O0", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
                         "-lpthread"], check=True, timeout=PATIENCE_S)
 
         def run(*words):
