@@ -182,6 +182,14 @@ class Staging(PinTest):
             process.stdin.close()
             process.stdout.close()
 
+    def test_memory_that_the_program_maps_itself_is_staged(self):
+        for late in ({}, {"MEMOIR_STANDIN_LATE": "1"}):
+            answer = self.drive("maps", "auto", 6 * MIB + 4096, **late)
+            self.assertEqual((answer["staged_copies"], answer["pinned_bytes"]), (4 * 4, 8 * MIB))
+        self.assertEqual(self.drive("maps", "auto", 6 * MIB, MEMOIR_PIN_STAGE="0")["staged_copies"], 0)
+        self.assertEqual(self.drive("maps", "shadow", 6 * MIB)["staged_copies"], 0)
+        self.drive("maps", None, 6 * MIB)
+
     def test_a_budget_without_room_for_the_ring(self):
         answer = self.drive("stage", "auto", MEMOIR_PIN_BUDGET="7M")
         self.assertEqual((answer["staged_copies"], answer["pinned_bytes_peak"]), (0, 0))
