@@ -5,6 +5,8 @@
 #include "base/buffer.h"
 #include "cli/command.h"
 #include "cli/help.h"
+#include "query/query.h"
+#include "query/vocabulary.h"
 
 /* Prints the PIDs that a shell may offer; works in all three. */
 #define PIDS "memoir ps --csv --no-header 2>/dev/null | cut -d, -f1"
@@ -39,6 +41,27 @@ static void quoted(struct buffer *out, const char *text)
     buffer_append_char(out, '\'');
 }
 
+/* Lists of columns are completed from the vocabulary. */
+static bool takes_columns(const struct option_spec *o)
+{
+    return o->value && !o->choices && strcmp(o->value, "COLUMNS") == 0;
+}
+
+static void columns_of(struct buffer *out)
+{
+    size_t n;
+    const struct query_word *words = query_words(&n);
+    for (size_t i = 0; i < n; i++)
+        buffer_printf(out, "%s%s", i ? " " : "", words[i].name);
+}
+
+static void tables_of(struct buffer *out)
+{
+    const char *space = "";
+    for (const struct query_table *const *t = query_tables(); *t; t++, space = " ")
+        buffer_printf(out, "%s%s", space, (*t)->name);
+}
+
 /* ---- bash ---- */
 
 static void bash_value(struct buffer *out, const struct option_spec *o)
@@ -54,6 +77,10 @@ static void bash_value(struct buffer *out, const struct option_spec *o)
     buffer_printf(out, "        --%s", o->name);
     if (o->letter)
         buffer_printf(out, "|-%c", o->letter);
+    if (takes_columns(o)) {
+        buffer_append_str(out, ")\n            _memoir_columns\n            return ;;\n");
+        return;
+    }
     buffer_append_str(out, ")\n            COMPREPLY=(");
     if (o->choices) {
         buffer_append_str(out, "$(compgen -W '");
@@ -109,12 +136,21 @@ static void bash_command(struct buffer *out, const struct command *command)
         for (size_t i = 0; commands[i]; i++)
             if (!commands[i]->hidden)
                 buffer_printf(out, "%s ", commands[i]->name);
+    if (command == &cmd_query)
+        tables_of(out);
     buffer_append_str(out, "' ;;\n");
 }
 
 static void bash_script(struct buffer *out)
 {
     buffer_append_str(out, "# bash completion for memoir; generated from its command tables\n"
+                           "_memoir_columns() # the last of a list: \"-rss,pro\"\n{\n"
+                           "    local last=\"${cur##*,}\" columns='");
+    columns_of(out);
+    buffer_append_str(out, "'\n"
+                           "    last=\"${last#[-+]}\"\n"
+                           "    COMPREPLY=($(compgen -P \"${cur%\"$last\"}\" -W \"$columns\" -- "
+                           "\"$last\"))\n}\n"
                            "_memoir()\n{\n"
                            "    local cur=\"${COMP_WORDS[COMP_CWORD]}\" words=''\n"
                            "    local prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
@@ -178,6 +214,8 @@ static void zsh_option(struct buffer *out, const struct option_spec *o)
             buffer_append_char(out, '(');
             words_of(out, o->choices);
             buffer_append_char(out, ')');
+        } else if (takes_columns(o)) {
+            buffer_append_str(out, "_sequence compadd - $columns");
         } else {
             buffer_append_str(out, offers[o->completion]);
         }
@@ -231,6 +269,11 @@ static void zsh_command(struct buffer *out, const struct command *command)
     }
     if (command == &cmd_help)
         buffer_append_str(out, " \\\n            '1:command:(${list%%:*})'");
+    if (command == &cmd_query) {
+        buffer_append_str(out, " \\\n            '1:table:(");
+        tables_of(out);
+        buffer_append_str(out, ")'");
+    }
     if (command->takes_processes)
         buffer_append_str(out, command->takes_files
                                    ? " \\\n            '*:process or file:{compadd -- $(" PIDS
@@ -245,7 +288,9 @@ static void zsh_script(struct buffer *out)
 {
     buffer_append_str(out, "#compdef memoir\n"
                            "# zsh completion for memoir; generated from its command tables\n"
-                           "_memoir() {\n    local -a list\n    list=(\n");
+                           "_memoir() {\n    local -a list columns\n    columns=(");
+    columns_of(out);
+    buffer_append_str(out, ")\n    list=(\n");
     zsh_commands(out, commands);
     buffer_append_str(out, "    )\n"
                            "    if (( CURRENT == 2 )); then\n"
@@ -299,6 +344,8 @@ static void fish_option(struct buffer *out, const struct command *command,
         buffer_append_str(out, " -x -a '");
         if (o->choices)
             words_of(out, o->choices);
+        else if (takes_columns(o))
+            buffer_append_str(out, "(__fish_append , $__memoir_columns)");
         else
             buffer_append_str(out, offers[o->completion]);
         buffer_append_char(out, '\'');
@@ -327,6 +374,13 @@ static void fish_command(struct buffer *out, const struct command *command,
         return;
     EACH_OPTION(o, command->options)
     fish_option(out, command, o);
+    if (command == &cmd_query) {
+        buffer_append_str(out, "complete -c memoir -n '");
+        fish_condition(out, command);
+        buffer_append_str(out, "' -a '");
+        tables_of(out);
+        buffer_append_str(out, "'\n");
+    }
     if (command->takes_processes) {
         buffer_append_str(out, "complete -c memoir -n '");
         fish_condition(out, command);
@@ -342,7 +396,10 @@ static void fish_command(struct buffer *out, const struct command *command,
 static void fish_script(struct buffer *out)
 {
     buffer_append_str(out, "# fish completion for memoir; generated from its command tables\n"
-                           "complete -c memoir -f\n");
+                           "complete -c memoir -f\n"
+                           "set -g __memoir_columns ");
+    columns_of(out);
+    buffer_append_char(out, '\n');
     EACH_OPTION(o, help_global_options)
     fish_option(out, NULL, o);
     for (size_t i = 0; commands[i]; i++) {

@@ -40,7 +40,7 @@ static enum column_type type_of(enum query_kind kind)
     case QUERY_YES:
         return COLUMN_YES;
     case QUERY_RATE:
-        return COLUMN_CHANGE_BYTES;
+        return COLUMN_RATE_BYTES;
     case QUERY_POINTS:
     case QUERY_FRAMES:
         return COLUMN_TEXT;
@@ -48,6 +48,13 @@ static enum column_type type_of(enum query_kind kind)
         break;
     }
     return COLUMN_NUMBER;
+}
+
+/* A rate of something that has no unit of memory, such as blocks. */
+static bool is_count(const struct query_output *output)
+{
+    return output->kind == QUERY_RATE && output->column &&
+           strcmp(query_column_unit(output->column), "bytes/s") != 0;
 }
 
 static const struct query_hint *hint_of(const struct query_style *style, const char *name)
@@ -74,7 +81,7 @@ static void describe(const struct query *query, const struct query_style *style,
         ret->columns[c] = (struct column){
             .key = ret->keys[c],
             .title = ret->titles[c],
-            .type = type_of(output->kind),
+            .type = is_count(output) ? COLUMN_RATE : type_of(output->kind),
             .flags = hint                         ? hint->flags
                      : output->kind == QUERY_TEXT ? COLUMN_STRETCH
                      : style->fine                ? COLUMN_FINE

@@ -141,9 +141,14 @@ int table_sort_parse(const struct column *columns, const char *text, struct tabl
     return 0;
 }
 
+static bool is_rate(enum column_type type)
+{
+    return type == COLUMN_RATE || type == COLUMN_RATE_BYTES;
+}
+
 static bool is_signed(enum column_type type)
 {
-    return type == COLUMN_CHANGE || type == COLUMN_CHANGE_BYTES;
+    return type == COLUMN_CHANGE || type == COLUMN_CHANGE_BYTES || is_rate(type);
 }
 
 struct sort_context {
@@ -187,20 +192,23 @@ int table_sort(const struct table *table, const struct table_sort *sort, size_t 
 
 /* ---- text ---- */
 
-/* "+25.5 MB", "-3", "0" */
+/* "+25.5 MB", "-3", "+1.2 kB/s", "0" */
 static const char *change_text(const struct table *table, const struct column *column,
                                const struct cell *cell, char text[static TEXT_CELL_MAX])
 {
     int64_t change = (int64_t)cell->number;
     uint64_t size = change < 0 ? -(uint64_t)change : (uint64_t)change;
     const char *sign = change > 0 ? "+" : change < 0 ? "-" : "";
+    const char *per = is_rate(column->type) && change && table->units != TABLE_PLAIN ? "/s" : "";
+    bool count = column->type == COLUMN_CHANGE || column->type == COLUMN_RATE;
     char number[UNITS_TEXT_MAX];
-    if (column->type == COLUMN_CHANGE || table->units == TABLE_PLAIN)
-        snprintf(text, TEXT_CELL_MAX, "%s%llu", sign, (unsigned long long)size);
+    if (count || table->units == TABLE_PLAIN)
+        snprintf(text, TEXT_CELL_MAX, "%s%llu%s", sign, (unsigned long long)size, per);
     else
-        snprintf(text, TEXT_CELL_MAX, "%s%s", sign,
+        snprintf(text, TEXT_CELL_MAX, "%s%s%s", sign,
                  units_format_bytes(number, size,
-                                    table->units == TABLE_BINARY ? UNITS_BINARY : UNITS_DECIMAL));
+                                    table->units == TABLE_BINARY ? UNITS_BINARY : UNITS_DECIMAL),
+                 per);
     return text;
 }
 
@@ -242,6 +250,8 @@ static const char *plain_text(const struct table *table, const struct column *co
     }
     case COLUMN_CHANGE:
     case COLUMN_CHANGE_BYTES:
+    case COLUMN_RATE:
+    case COLUMN_RATE_BYTES:
         return change_text(table, column, cell, text);
     case COLUMN_NUMBER:
         break;

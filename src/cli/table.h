@@ -28,6 +28,8 @@ enum column_type {
     /* Set as an int64_t in two's complement, exported with its sign: */
     COLUMN_CHANGE,       /* screen: "+12" */
     COLUMN_CHANGE_BYTES, /* screen: "+25.5 MB" */
+    COLUMN_RATE,         /* a change each second; screen: "+12/s" */
+    COLUMN_RATE_BYTES,   /* screen: "+25.5 MB/s" */
 };
 
 enum column_flags {

@@ -77,6 +77,8 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
         break;
     case COLUMN_CHANGE:
     case COLUMN_CHANGE_BYTES:
+    case COLUMN_RATE:
+    case COLUMN_RATE_BYTES:
         buffer_printf(out, "%lld", (long long)(int64_t)cell->number);
         break;
     case COLUMN_YES:
@@ -153,6 +155,8 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
             break;
         case COLUMN_CHANGE:
         case COLUMN_CHANGE_BYTES:
+        case COLUMN_RATE:
+        case COLUMN_RATE_BYTES:
             json_i64(json, (int64_t)cell->number);
             break;
         case COLUMN_YES:

@@ -418,7 +418,7 @@ class EventsTest(ApiTest):
         self.assertIn(killed["data"], rows)
         numbers = [row["seq"] for row in rows]
         self.assertEqual(numbers, sorted(numbers, reverse=True))
-        after = self.get("/events", where=f"seq>{came['id']}", sort="seq")["rows"]
+        after = self.get("/events", where=f"seq>{came['id']}", sort="+seq")["rows"]
         self.assertEqual([row["seq"] for row in after], sorted(n for n in numbers if n > int(came["id"])))
         self.assertEqual(self.get("/events", where=f"seq>{numbers[0]}")["rows"], [])
         show = "seq,time,kind,pid,program,user,uid,bytes,message"

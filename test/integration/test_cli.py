@@ -212,6 +212,9 @@ class Completion(unittest.TestCase):
             self.assertEqual(offers("memoir", command, ""), ["4242", "77", *files], command)
             self.assertIn("--help", offers("memoir", command, "--"))
         self.assertEqual(offers("memoir", "heap", "42"), ["4242"])
+        self.assertEqual(offers("memoir", "query", "host", "--show", "pid,growth_1"), ["pid,growth_10m", "pid,growth_1m"])
+        self.assertEqual(offers("memoir", "ps", "--sort", "-rs"), ["-rss"])
+        self.assertEqual(offers("memoir", "query", "exited"), ["exited", "exited_blocks"])
         self.assertNotIn("77", offers("memoir", "devices", ""))
 
     def test_fish_script_loads(self):

@@ -283,6 +283,34 @@ static void changes_have_a_sign(void **unused)
     table_release(&t);
 }
 
+static const struct column rate_columns[] = {
+    {"growth_blocks", "BLOCKS", "h", COLUMN_RATE},
+    {"growth", "GROWTH", "h", COLUMN_RATE_BYTES},
+    {0},
+};
+
+static void rates_are_a_second(void **unused)
+{
+    static const int64_t rates[] = {-25500000, 7, 0};
+    struct term term = {.utf8 = true};
+    struct table_layout layout = {.header = false};
+    struct table t;
+    table_init(&t, rate_columns);
+    for (size_t i = 0; i < 3; i++) {
+        table_row(&t);
+        table_set_change(&t, 0, rates[i]);
+        table_set_change(&t, 1, rates[i]);
+    }
+    assert_int_equal(table_print(&t, &layout, &term, &out), 0);
+    assert_non_null(strstr(buffer_string(&out), "-25500000/s  -25.5 MB/s\n"));
+    assert_non_null(strstr(buffer_string(&out), " +7/s      +7 B/s\n"));
+    assert_non_null(strstr(buffer_string(&out), " 0         0 B\n"));
+    buffer_reset(&out);
+    assert_int_equal(table_print_csv(&t, &layout, &out), 0);
+    assert_string_equal(buffer_string(&out), "-25500000,-25500000\r\n7,7\r\n0,0\r\n");
+    table_release(&t);
+}
+
 static const struct column wide_columns[] = {
     {"other", "OTHER", "h", COLUMN_TEXT, COLUMN_STRETCH, 9},
     {"site", "SITE", "h", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
@@ -335,6 +363,7 @@ int main(void)
         TEST(json_has_null_for_what_is_not_known),
         TEST(sorting_puts_large_first_and_absent_last),
         TEST(changes_have_a_sign),
+        TEST(rates_are_a_second),
         TEST(a_line_of_code_stays_while_others_can_go),
         TEST(prose_is_wrapped_and_verbatim_lines_stay),
         TEST(a_figure_stays_with_its_unit),

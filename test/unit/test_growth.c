@@ -397,8 +397,22 @@ static void the_smallest_limit_counts(void **unused)
     put("cg/memory/c/memory.usage_in_bytes", "5000\n");
     assert_int_equal(headroom().bytes, 0);
 
-    put("proc/7/cgroup", "0::/../../etc\n"); /* not below our root */
+    put("proc/7/cgroup", "0::/../out\n"); /* not below our root */
+    put("out/memory.max", "10\n");
+    put("out/memory.current", "1\n");
     assert_int_equal(headroom().kind, HEADROOM_MACHINE);
+    put("proc/7/cgroup", "no cgroup\n"); /* and none at all is not the root */
+    put("cg/memory.max", "10\n");
+    put("cg/memory.current", "1\n");
+    assert_int_equal(headroom().kind, HEADROOM_MACHINE);
+    put("proc/7/cgroup", "0::/a\n"); /* as much as the machine has: that is what is short */
+    put("cg/a/memory.max", "512000\n");
+    put("cg/a/memory.current", "0\n");
+    put("cg/memory.max", "max\n");
+    assert_int_equal(headroom().kind, HEADROOM_MACHINE);
+    put("cg/a/memory.max", "511999\n");
+    assert_int_equal(headroom().kind, HEADROOM_CGROUP);
+    assert_int_equal(headroom().bytes, 511999);
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
 }
