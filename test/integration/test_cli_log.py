@@ -199,7 +199,17 @@ class Log(LogTest):
         log = self.start_log("--csv")
         self.tell(client, f"alloc 0 {DRAM} 255 10")
         row = next(csv.reader(io.StringIO(self.lines(log, 1)[0])))
-        self.assertEqual(row[1:2] + row[4:10], ["alloc", "0", "Card", "Card", "dram", "0xff", "10"])
+        self.assertEqual(row[1:2] + row[4:11], ["alloc", "0 Card", "0", "Card", "Card", "dram", "0xff", "10"])
+
+    def test_rows_are_those_of_a_question(self):
+        client = self.start_scripted("device 0 Card 0 0")
+        log = self.start_log("--json", "--where", "bytes>=10 and device_name!=Marker", "--show", "kind,pid,bytes", "--lines", 2)
+        for line in (f"alloc 0 {DRAM} 1 9", f"alloc 0 {DRAM} 2 10", f"alloc 0 {DRAM} 3 11"):
+            self.tell(client, line)
+        self.assertEqual(sorted((line["kind"], line["pid"], line["bytes"]) for line in map(json.loads, self.lines(log, 2))),
+                         [("alloc", client.pid, 10), ("alloc", client.pid, 11)])
+        self.assertIn("no column 'nothing'", memoir("log", "--dir", self.dir, "--where", "nothing=1", check=2).stderr)
+        memoir("log", "--dir", self.dir, "--show", "pid", check=2)
 
     def test_signals_end_it_cleanly(self):
         for number in (signal.SIGINT, signal.SIGTERM):
