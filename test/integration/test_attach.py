@@ -150,6 +150,30 @@ class Life(AttachTest):
             self.assertEqual(program("work"), alone)
 
 
+class Budget(AttachTest):
+    def test_above_the_budget_figures_are_estimates(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "15")
+        deadline = time.monotonic() + 60
+        while heap.status()["windows"] < 3:
+            self.assertLess(time.monotonic(), deadline, heap.status())
+            held, _ = program.live("mixed", 500)
+        status = heap.status()
+        self.assertTrue(status["estimate"])
+        self.assertGreater(status["cpu_permille"], 150)
+        self.assertTrue(0.3 * held < status["live_bytes"] < 2 * held, (held, status))
+        rows = self.json("query", "processes", "--show", "pid,heap", "--dir", heap.books)["rows"]
+        self.assertIn("heap", rows[0].get("estimate", []), rows)
+
+    def test_below_it_they_are_exact(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "100")
+        for _ in range(6):
+            held = program.live("mixed", 200)
+        self.assertEqual(heap.live(), held)
+        self.assertFalse(heap.status()["estimate"])
+
+
 class Views(AttachTest):
     def test_sites_name_the_line_and_not_operator_new(self):
         program = self.program(CPP)
