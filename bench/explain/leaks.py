@@ -81,6 +81,14 @@ def judge(rows, language, kind):
     return line, grown, named, told
 
 
+KEPT = ("program", "pid", "space", "verdict", "confidence", "reason", "growth", "bytes", "blocks", "site", "via", "stack_samples", "samples")
+
+
+def grown_rows(rows):
+    """What is kept as raw data: all that leaks or grows, without charts and stacks."""
+    return [{key: row.get(key) for key in KEPT} for row in rows if row["verdict"] in ("leak", "growing")]
+
+
 def bench(build, results, mode, quick):
     memoir = build.resolve() / "src/cli/memoir"
     seconds = (40 if quick else 50) if mode == "leaks" else (60 if quick else 300)
@@ -98,7 +106,7 @@ def bench(build, results, mode, quick):
         answer = json.loads(subprocess.run([memoir, "leaks", "--dir", books, "--for", f"{seconds}s", "--json", "--all"],
                                            capture_output=True, check=True).stdout)
         table(mode, seconds, running, answer["rows"])
-        (results / f"{mode}.json").write_text(json.dumps(answer, indent=1) + "\n")
+        (results / f"{mode}.json").write_text(json.dumps(grown_rows(answer["rows"]), indent=1) + "\n")
     finally:
         for _, _, child in running:
             try:

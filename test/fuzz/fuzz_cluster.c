@@ -60,6 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (message_read(exact, size, &message) == 0) {
         if (message.kind == MESSAGE_HELLO)
             demand(message.hello.name[0] && strlen(message.hello.name) <= MESSAGE_NAME_MAX);
+        if (message.kind == MESSAGE_LOST)
+            demand(strlen(message.lost) == MESSAGE_ID_CHARS);
         if (message.kind == MESSAGE_ASK)
             demand(message.ask.body_len <= size &&
                    !message.ask.rights.key == !message.ask.rights.mac);

@@ -21,7 +21,7 @@ static void save(const char *dir, const char *name, struct buffer *bytes)
 
 int main(int argc, char **argv)
 {
-    static const uint8_t proof[MESSAGE_MAC_BYTES];
+    static const uint8_t proof[MESSAGE_MAC_BYTES], signature[MESSAGE_SIGNATURE_BYTES];
     struct buffer out = BUFFER_INIT(1 << 20), body = BUFFER_INIT(1 << 20);
     struct query *query;
     struct query_result *result;
@@ -31,8 +31,23 @@ int main(int argc, char **argv)
     message_write_hello(
         &(struct message_hello){.name = "web", .version = "1.2.3", .interval_ms = 2000}, &out);
     save(argv[1], "hello", &out);
+    message_write_hello(
+        &(struct message_hello){
+            .name = "web", .version = "1.2.3", .interval_ms = 8000, .watch_ms = 2000},
+        &out);
+    save(argv[1], "hello-watch", &out);
     message_write_bye(&out);
     save(argv[1], "bye", &out);
+    message_write_lost("0123456789abcdef0123456789abcdef", &out);
+    save(argv[1], "lost", &out);
+    message_write_ask(
+        &(struct message_ask){.what = MESSAGE_CALL,
+                              .deadline_ms = 2000,
+                              .rights = {.user = "ann", .expires_ns = 1, .signature = signature},
+                              .body = (const uint8_t *)"POST\0/api/v1/processes/1/scan\0",
+                              .body_len = 32},
+        &out);
+    save(argv[1], "ask-signed", &out);
     message_write_ask(&(struct message_ask){.what = MESSAGE_QUERY,
                                             .deadline_ms = 2000,
                                             .rights = {.user = "ann", .key = proof, .mac = proof},
