@@ -6,6 +6,7 @@
 #include "pin/calibrate.h"
 #include "pin/manager.h"
 #include "pin/registration.h"
+#include "pin/stage.h"
 #include "pin/state.h"
 #include "pin/touch.h"
 
@@ -60,6 +61,21 @@ static unsigned stage_threads(const struct extent *e, const void *host, uint64_t
     return pin_cost_stage_threads(&m->policy.cost, bytes, to);
 }
 
+/* Memory that the program maps itself: it is staged, too, if the driver takes it for pageable. */
+static unsigned stage_threads_other(const void *host, uint64_t bytes, enum pin_direction to)
+{
+    struct pin_manager *m = &pin_manager;
+    if (!pin_ready() || m->dead || !stage_is_pageable(host, bytes))
+        return 0;
+    pin_calibrate_once();
+    if (!pin_lock())
+        return 0;
+    pin_budget_refresh(pin_now_ns());
+    unsigned threads = pin_cost_stage_threads(&m->policy.cost, bytes, to);
+    pin_unlock();
+    return threads;
+}
+
 void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,
                     bool captured)
 {
@@ -70,6 +86,8 @@ void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enu
     if (!e) {
         fetch_add_relaxed(&m->counts.other_copies, bytes > 0);
         fetch_add_relaxed(&m->counts.other_copied_bytes, bytes);
+        if (bytes >= PIN_STAGE_MIN && !captured && pin_settings.stage && !pin_owns(host))
+            copy->stage_threads = stage_threads_other(host, bytes, to);
         return;
     }
     pin_calibrate_once();
@@ -103,6 +121,13 @@ void pin_copy_end(struct pin_copy *copy, bool done)
 {
     struct pin_manager *m = &pin_manager;
     struct extent *e = copy->extent;
+    bool shadow = copy->stage_threads && pin_settings.mode == PIN_SHADOW;
+    if (!e && done && (copy->staged || shadow) && pin_lock()) {
+        pin_policy_staged(&m->policy, copy->bytes, copy->to);
+        m->counts.staged_copies += copy->staged;
+        m->counts.staged_bytes += copy->staged ? copy->bytes : 0;
+        pin_unlock();
+    }
     if (e && done && pin_lock()) {
         pin_policy_copied(&m->policy, &e->account, copy->bytes, copy->to, pin_now_ns());
         m->counts.copies[copy->to]++;
@@ -112,7 +137,7 @@ void pin_copy_end(struct pin_copy *copy, bool done)
             m->counts.pinned_copied_bytes += copy->bytes;
         }
         /* Mode shadow stages nothing, and counts what would have been. */
-        if (copy->staged || (copy->stage_threads && pin_settings.mode == PIN_SHADOW))
+        if (copy->staged || shadow)
             pin_policy_staged(&m->policy, copy->bytes, copy->to);
         m->counts.staged_copies += copy->staged;
         m->counts.staged_bytes += copy->staged ? copy->bytes : 0;

@@ -180,7 +180,7 @@ static CUresult to_device(to_device_async *real, CUdeviceptr dst, const void *sr
     unsigned which;
     if (pin_inside)
         return real(dst, src, n, stream);
-    bool graph = pin_owns(src) && shim_captured(stream, per_thread);
+    bool graph = (pin_owns(src) || n >= PIN_STAGE_MIN) && shim_captured(stream, per_thread);
     pin_copy_begin(&copy, src, n, PIN_TO_DEVICE, graph);
     char *bounce =
         copy.pinned && !graph && !pin_settings.async && n <= SMALL ? bounce_take(&which) : NULL;
@@ -202,7 +202,7 @@ static CUresult from_device(from_device_async *real, void *dst, CUdeviceptr src,
     struct pin_copy copy;
     if (pin_inside)
         return real(dst, src, n, stream);
-    bool graph = pin_owns(dst) && shim_captured(stream, per_thread);
+    bool graph = (pin_owns(dst) || n >= PIN_STAGE_MIN) && shim_captured(stream, per_thread);
     pin_copy_begin(&copy, dst, n, PIN_FROM_DEVICE, graph);
     return finish(&copy, MAKE(real(dst, src, n, stream), src, stream, per_thread), stream,
                   per_thread, graph, src);

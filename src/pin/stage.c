@@ -3,9 +3,12 @@
 
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "pin/crew.h"
 #include "pin/lock.h"
 #include "pin/manager.h"
@@ -351,6 +354,18 @@ bool stage_run(struct stage *s)
         d->threadExchangeStreamCaptureMode(&mode);
     fetch_add_relaxed(&pin_manager.counts.stage_failed, !fine);
     return fine;
+}
+
+bool stage_is_pageable(const void *host, uint64_t bytes)
+{
+    const struct pin_driver *d = pin_driver();
+    uintptr_t first = (uintptr_t)host & ~(uintptr_t)4095, last = (uintptr_t)host + bytes - 1;
+    unsigned type = 0;
+    return driver_complete(d) && last > first &&
+           d->pointerAttribute(&type, ATTRIBUTE_MEMORY_TYPE, (uintptr_t)host) ==
+               CUDA_ERROR_INVALID_VALUE &&
+           d->pointerAttribute(&type, ATTRIBUTE_MEMORY_TYPE, last) == CUDA_ERROR_INVALID_VALUE &&
+           kernel_call(SYS_msync, (long)first, (long)(last - first + 1), MS_ASYNC, 0, 0) == 0;
 }
 
 void stage_release(void)

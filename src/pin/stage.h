@@ -52,6 +52,9 @@ bool stage_begin(struct stage *stage, void *host, CUdeviceptr device, uint64_t b
 bool stage_run(struct stage *stage);
 void stage_end(struct stage *stage);
 
+/* Does the driver take all of this host memory for pageable, and is it mapped? */
+bool stage_is_pageable(const void *host, uint64_t bytes);
+
 /* Unregister the ring, until a copy is staged: after a calibration. */
 void stage_release(void);
 

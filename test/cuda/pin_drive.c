@@ -554,6 +554,49 @@ static void stages(size_t bytes)
     free(back);
 }
 
+/* Memory that the program maps itself, pinned by it and not, of a file and of none. */
+static void maps(size_t bytes)
+{
+    CUdeviceptr device = device_memory(bytes);
+    void *stream, *graph, *host;
+    struct memoir_pin_stats before = {.struct_size = sizeof(before)}, after = before;
+    unsigned char *plain =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int file = memfd_create("pin_drive", 0);
+    if (plain == MAP_FAILED || ftruncate(file, (off_t)bytes))
+        fail("maps: no memory", 0);
+    unsigned char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    cu.stream(&stream, 0);
+    for (unsigned i = 0; i < 4; i++) {
+        round_trip(i & 1 ? shared : plain, device, bytes, i);
+        paint(plain, bytes, 50 + i);
+        if (cu.to_async(device, plain, bytes, stream))
+            fail("maps: async", i);
+        memset(plain, 0xee, bytes);
+        if (cu.from_async(shared, device, bytes, stream))
+            fail("maps: async back", i);
+        look(shared, bytes, 50 + i, "maps");
+    }
+    if (cu.begin(stream, 0) || cu.to_async(device, plain, bytes, stream) ||
+        cu.end(stream, &graph) || !graph)
+        fail("maps: capture", 0);
+    if (pin_stats)
+        pin_stats(&before);
+    if (cu.host_register(plain, bytes, 0) || cu.host_alloc(&host, bytes, 0))
+        fail("maps: cannot pin", 0);
+    round_trip(plain, device, bytes, 8);
+    round_trip(host, device, bytes, 9);
+    if (pin_stats)
+        pin_stats(&after);
+    if (before.staged_copies != after.staged_copies)
+        fail("maps: memory that the program pinned was staged", (long)after.staged_copies);
+    if (cu.host_unregister(plain))
+        fail("maps: cannot unregister", 0);
+    munmap(plain, bytes);
+    munmap(shared, bytes);
+    close(file);
+}
+
 static uint64_t touched_ahead(void)
 {
     struct memoir_pin_stats s = {.struct_size = sizeof(s)};
@@ -687,6 +730,8 @@ int main(int argc, char **argv)
         budgets(bytes);
     else if (strcmp(what, "hint") == 0)
         hints(bytes);
+    else if (strcmp(what, "maps") == 0)
+        maps(bytes);
     else if (strcmp(what, "fill") == 0)
         fills(bytes);
     else if (strcmp(what, "stage") == 0)

@@ -12,24 +12,12 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 
-from cuda_support import BUILD, MIB, PATIENCE_S, environment
+from cuda_support import BUILD, MIB, PATIENCE_S, environment, pin_model
 
 DRIVE = BUILD / "test/cuda/pin_drive"
 LIBRARY = BUILD / "src/pin/libmemoir-cuda.so"
 MEMOIR = BUILD / "src/cli/memoir"
 SCENARIOS = ["turn", "together", "async", "realloc", "own", "dropped", "fork", "graph", "context", "churn", "threads", "budget", "hint"]
-SHIFTS = range(14, 31)
-
-
-def model(staged=0):
-    """The stand-in's own times (standin/timing.c), as a calibration has them. Staging at `staged` bytes a nanosecond with two threads; 0: not measured."""
-    def table(fixed, rate):
-        return " ".join(str(fixed + (1 << shift) // rate) if rate else "0" for shift in SHIFTS)
-    stages = [f"staged-{threads}-{to}-device " + table(30000, staged if threads == 2 else 0) for threads in (1, 2, 4) for to in ("to", "from")]
-    return "\n".join([
-        "pageable-to-device " + table(16000, 12), "pageable-from-device " + table(16000, 12),
-        "pinned-to-device " + table(9000, 55), "pinned-from-device " + table(9000, 55),
-        "register " + table(60000, 60), "unregister " + table(40000, 60), *stages, "touch-mib 570000", "end", ""])
 
 
 class PinTest(unittest.TestCase):
@@ -42,11 +30,11 @@ class PinTest(unittest.TestCase):
         cls.run_plain(cls, "hint", "auto")
         (cost,) = cls.cache.iterdir()
         cls.calibrated = cost.read_text()
-        cost.write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model())
+        cost.write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + pin_model())
         cls.cost = cost
         cls.staging = cls.folder / "staging"
         cls.staging.mkdir()
-        (cls.staging / cost.name).write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + model(36))
+        (cls.staging / cost.name).write_text("\n".join(cls.calibrated.splitlines()[:2]) + "\n" + pin_model(36))
 
     @classmethod
     def tearDownClass(cls):
@@ -193,6 +181,14 @@ class Staging(PinTest):
             process.wait(PATIENCE_S)
             process.stdin.close()
             process.stdout.close()
+
+    def test_memory_that_the_program_maps_itself_is_staged(self):
+        for late in ({}, {"MEMOIR_STANDIN_LATE": "1"}):
+            answer = self.drive("maps", "auto", 6 * MIB + 4096, **late)
+            self.assertEqual((answer["staged_copies"], answer["pinned_bytes"]), (4 * 4, 8 * MIB))
+        self.assertEqual(self.drive("maps", "auto", 6 * MIB, MEMOIR_PIN_STAGE="0")["staged_copies"], 0)
+        self.assertEqual(self.drive("maps", "shadow", 6 * MIB)["staged_copies"], 0)
+        self.drive("maps", None, 6 * MIB)
 
     def test_a_budget_without_room_for_the_ring(self):
         answer = self.drive("stage", "auto", MEMOIR_PIN_BUDGET="7M")
@@ -591,7 +587,7 @@ class Bench(PinTest):
         bin_dir = self.folder / "bin"
         (bin_dir / "lib").mkdir(parents=True)
         (bin_dir / "lib/libmemoir-cuda.so").symlink_to(LIBRARY)
-        subprocess.run([compiler, "-O1", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
+        subprocess.run([compiler, "-O0", "-std=c++17", "-x", "c++", f"-I{gpu}/standin", str(gpu / "pin_bench.cu"), "-o", str(bin_dir / "pin_bench"), "-ldl",
                         "-lpthread"], check=True, timeout=PATIENCE_S)
 
         def run(*words):
