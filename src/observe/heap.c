@@ -178,11 +178,23 @@ static void python_follow(struct heap *h)
     store_release(&s->has_python, 1);
 }
 
+/* From now on an exec is noticed: before, it may have begun a program that its user may not trace. */
+static int rights_check(struct heap *h)
+{
+    if (heap_may_trace(h->options->uid, h->options->pid) &&
+        !load_acquire(&heap_kernel_state(h->kernel)->ended))
+        return 0;
+    return fail(h, -EPERM, "process %d went on with another program: try again",
+                (int)h->options->pid);
+}
+
 static int start(struct heap *h)
 {
     int r = process_hold(h);
     if (r == 0)
         r = probes_load(h);
+    if (r == 0)
+        r = rights_check(h);
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);

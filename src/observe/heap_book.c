@@ -264,9 +264,9 @@ static void samples_check(struct heap *h)
     h->lost_told = lost;
     for (size_t i = 0; i < h->cap_samples; i++) {
         struct heap_sample *sample = &h->samples[i];
-        if (sample->address && (!heap_kernel_block(h->kernel, sample->address, &block) ||
-                                !(block.size_flags & HEAP_SAMPLED)))
-            sample_remove(h, sample); /* may move another one here: the next check finds it */
+        while (sample->address && (!heap_kernel_block(h->kernel, sample->address, &block) ||
+                                   !(block.size_flags & HEAP_SAMPLED)))
+            sample_remove(h, sample); /* may move another one here */
     }
 }
 
@@ -298,4 +298,6 @@ void heap_book_tell(struct heap *h)
         node_tell(h, i, &nodes[i]);
     samples_check(h);
     losses_tell(h);
+    if (h->end == HEAP_RUNS && load_acquire(&heap_kernel_state(h->kernel)->ended))
+        h->end = HEAP_EXECUTED; /* the record that says so was lost: the ring was full */
 }

@@ -115,6 +115,19 @@ class Life(AttachTest):
         self.assertEqual(heap.process.wait(30), 0)
         self.assertEqual(program("alloc", 1, 1), ["live", "1000001", "501"])
 
+    def test_exec_ends_the_observer_although_its_ring_is_full(self):
+        program = self.program()
+        heap = self.heap(program, "--sample-bytes", "1")
+        for _ in range(20):
+            program("alloc", 100, 8)
+            heap.status()  # it has taken their stacks
+        heap.process.send_signal(signal.SIGSTOP)
+        program("alloc", 1000, 8)  # stacks fill the ring, the ends of blocks fill what is left of it
+        program("free", 3000)
+        self.assertEqual(program("exec"), ["live", "1000000", "500"])
+        heap.process.send_signal(signal.SIGCONT)
+        self.assertEqual(heap.process.wait(30), 0)
+
     def test_a_stopped_process_is_attached_and_detached(self):
         program = self.program()
         program.process.send_signal(signal.SIGSTOP)
