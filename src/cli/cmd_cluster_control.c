@@ -53,6 +53,17 @@ static int pid_read(const struct command *command, const char *word, unsigned lo
     return COMMAND_OK;
 }
 
+/* Words of another node, which may want to steer the terminal. */
+static void words_print(const char *words)
+{
+    struct term term;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(OUTPUT_MAX);
+    term_init(&term, STDOUT_FILENO, TERM_COLOR_AUTO);
+    term_append(&term, &out, words ? words : "", 0);
+    fputs(buffer_string(&out), stdout);
+}
+
 /* POST /processes/PID/WHAT on a node. */
 static int control(const struct command *command, const struct cluster_values *v,
                    const struct operands *operands, const char *what, const char *body,
@@ -109,7 +120,9 @@ static int switch_run(const struct command *command, const char *what, const voi
     if (r != COMMAND_OK || v->json)
         return r != COMMAND_OK ? r : document_print(document);
     const char *state = json_string_value(json_object_get(document, "state"));
-    printf("%s is %s\n", what, state ? state : "switched");
+    printf("%s is ", what);
+    words_print(state ? state : "switched");
+    putchar('\n');
     return COMMAND_OK;
 }
 
@@ -232,8 +245,9 @@ static int lost_run(const void *values, const struct operands *operands)
         return r != COMMAND_OK ? r : document_print(document);
     const json_t *sites = json_object_get(document, "sites");
     const char *program = json_string_value(json_object_get(document, "program"));
-    printf("%s (PID %s on %s) was paused for %.0f ms: ", program ? program : "", operands->words[1],
-           operands->words[0], json_number_value(json_object_get(document, "stood_still_ms")));
+    words_print(program);
+    printf(" (PID %s on %s) was paused for %.0f ms: ", operands->words[1], operands->words[0],
+           json_number_value(json_object_get(document, "stood_still_ms")));
     sum_print(document, "lost", "lost", false);
     sum_print(document, "indirectly_lost", "indirectly lost", false);
     sum_print(document, "reachable", "reachable", true);

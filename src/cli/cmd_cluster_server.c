@@ -72,16 +72,17 @@ static int account_make(struct account *ret)
 
 /* ---- the server's configuration ---- */
 
+/* No allow_responses: who sends itself a message may name any subject as the one to answer to, and then publish there as another
+ * node. Answers to `nats service ls` need the inboxes only, which no node listens to. */
 static void account_write(const char *id, const char *password, struct buffer *out)
 {
     buffer_printf(out,
                   "      { user: \"%s\", password: \"%s\", permissions: {\n"
                   "          publish: { allow: [\"memoir.1.beat.%s\", \"memoir.1.ask.%s\", "
-                  "\"memoir.1.to.*.%s\", \"memoir.1.re.*.%s\"] },\n"
+                  "\"memoir.1.to.*.%s\", \"memoir.1.re.*.%s\", \"_INBOX.>\"] },\n"
                   "          subscribe: { allow: [\"memoir.1.beat.*\", \"memoir.1.ask.*\", "
                   "\"memoir.1.to.%s.*\", \"memoir.1.re.%s.*\", \"$SRV.>\", "
-                  "\"$SYS.ACCOUNT.*.DISCONNECT\"] },\n"
-                  "          allow_responses: true } }\n",
+                  "\"$SYS.ACCOUNT.*.DISCONNECT\"] } } }\n",
                   id, password, id, id, id, id, id, id);
 }
 

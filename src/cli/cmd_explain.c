@@ -187,6 +187,7 @@ static int run(const void *values, const struct operands *operands)
     MEMOIR_CLEANUP(explain_sites_release)
     struct explain_sites sites = {0};
     uint64_t pid = 0, live = 0;
+    bool partial = false;
     if (!e)
         return -ENOMEM;
     if (!word)
@@ -203,9 +204,9 @@ static int run(const void *values, const struct operands *operands)
     if (r < 0)
         return cannot((pid_t)pid, r);
     struct ledger_process *process = ledger ? ledger_process_find(ledger, (pid_t)pid) : NULL;
-    bool known = process && explain_live_of(process, &live);
+    bool known = process && explain_live_of(process, &live, &partial);
     if (known) {
-        explain_live(e, live);
+        explain_live(e, live, partial);
         symbols = site_names_new();
         known = explain_sites_take(process, getuid(), e, v->top, symbols, &sites) == 0;
     }

@@ -17,18 +17,23 @@
 #include "cli/absent.h"
 #include "cli/command.h"
 #include "cli/log_line.h"
+#include "cli/log_table.h"
+#include "cli/query_print.h"
 #include "cli/retired_tail.h"
 #include "cli/space_word.h"
+#include "cli/view.h"
 #include "ledger/changes.h"
 #include "ledger/follow.h"
 #include "profile/book_names.h"
+#include "query/query.h"
 
 enum {
     OUTPUT_MAX = 64 << 20,
     FLUSH_BYTES = 64 << 10, /* a look that tells more is written in pieces */
     INTERVAL_MIN_MS = 1,
-    CAUSE_PATIENCE_MS = 2000, /* in one look, for a daemon that runs to tell how somebody ended */
+    CAUSE_PATIENCE_MS = 2000, /* in one look, for a running daemon to tell how a process ended */
     TAG_BOOKS_MAX = 64,       /* books whose tags are remembered */
+    WHERE_MAX = 16384,
 };
 
 struct log_values {
@@ -36,12 +41,9 @@ struct log_values {
     const char *dir, *state;
     uint64_t pid;
     const char *device, *space, *min;
-    uint64_t min_bytes;    /* what `min` says */
-    uint32_t space_number; /* what `space` says */
     uint64_t interval_ns;
     uint64_t lines;
-    bool json, csv, no_header;
-    int color;
+    struct view_options view;
 };
 
 static const struct log_values defaults = {.interval_ns = 50 * NS_PER_MS};
@@ -58,12 +60,11 @@ static const struct option_spec options[] = {
     {"min", 'm', OPTION_STRING, AT(min), "SIZE",
      "only blocks, or sums of blocks that are only counted, of this size and more: 64K, 25.5MB (others are still part of the totals)"},
     {"interval", 'i', OPTION_DURATION, AT(interval_ns), "TIME",
-     "look so often (default: every 0.05 seconds)"},
+     "polling interval (default: every 0.05 seconds)"},
     {"lines", 'n', OPTION_NUMBER, AT(lines), "N", "end after N lines"},
-    {"json", 'j', OPTION_FLAG, AT(json), .help = "print JSON, one object a line"},
-    OPTION_CSV,
-    OPTION_NO_HEADER,
-    OPTION_COLOR,
+    VIEW_OPTION_WHERE,
+    {"show", 0, OPTION_STRING, AT(view.show), "COLUMNS", "columns of JSON and CSV"},
+    VIEW_OPTIONS_PRINT,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "the daemon's state directory, which tells how processes ended (default: as for memoir ps)",
@@ -75,12 +76,7 @@ static const struct command_example examples[] = {
     {"memoir log", "everything that happens, until Ctrl-C"},
     {"memoir log --device 0 --space dram", "what comes and goes in one memory"},
     {"memoir log 4242 --csv > story.csv", "the life of one process, until it ends"},
-    {"memoir log --json | jq 'select(.event == \"gone\")'", "for programs"},
-    {0},
-};
-
-static const struct command_fields fields[] = {
-    {"Fields of a line", log_columns},
+    {"memoir log --json | jq 'select(.kind == \"gone\")'", "for programs"},
     {0},
 };
 
@@ -90,7 +86,9 @@ static const struct command_section sections[] = {
      "that came and went between two looks are in no table any more: the counters tell how many "
      "there were, and one line says so. So all lines of a memory add up to its total, which stands "
      "at the end of each. A shorter --interval tells more of them one by one.\n\n"
-     "In JSON every line is one object with the fields above; those that do not apply are null."},
+     "In JSON every line is one object; columns that do not apply are null. Columns, for --where and --show, too: time, kind "
+     "(begin, alloc, free, unseen, gone, held), pid, program, user, uid, device, ordinal, device_name, device_uid, device_bus, space, id, "
+     "bytes, blocks, freed and freed_blocks (of unseen ones that went), tag, total (what all processes hold there then), cause."},
     {0},
 };
 
@@ -103,10 +101,11 @@ struct tags {
 
 struct log {
     const struct log_values *values;
-    enum log_format format;
     struct term term;
-    struct table table;
+    struct query *query;
+    struct query_result *result;
     struct buffer out;
+    char cause[RETIRED_CAUSE_MAX];
     struct retired_tail *tail;
     struct tags tags[TAG_BOOKS_MAX];
     uint64_t now_real_ns;
@@ -158,36 +157,65 @@ static bool cause_of(struct log *log, const struct change *change, char cause[RE
 
 /* ---- lines ---- */
 
-static bool place_wanted(const struct log_values *v, const struct change *c)
+static const char *row_tag(const struct log_change *row)
 {
-    if (!c->place)
-        return !v->device && !v->space ? true : c->kind == CHANGE_GONE || c->kind == CHANGE_BEGIN;
-    if (v->space && v->space_number != c->space)
-        return false;
-    if (!v->device)
-        return true;
-    char *end;
-    long number = strtol(v->device, &end, 10);
-    const struct change_place *p = c->place;
-    if (p->host)
-        return strcasecmp(v->device, "host") == 0;
-    return ((end != v->device && !*end && number == p->ordinal) ||
-            (*p->uid && strcasecmp(p->uid, v->device) == 0) ||
-            (*p->bus && strcasecmp(p->bus, v->device) == 0) || strcasecmp(p->name, v->device) == 0);
+    return tag_of(row->context, row->change);
 }
 
-/* Of blocks that only counters tell of, none can be larger than their sum. */
-static bool too_small(const struct log_values *v, const struct change *c)
+static const char *row_cause(const struct log_change *row)
 {
-    switch (c->kind) {
-    case CHANGE_ALLOC:
-    case CHANGE_FREE:
-        return c->bytes < v->min_bytes;
-    case CHANGE_UNSEEN:
-        return c->came_bytes < v->min_bytes && c->went_bytes < v->min_bytes;
-    default:
-        return false;
+    struct log *log = row->context;
+    return cause_of(log, row->change, log->cause) ? log->cause : NULL;
+}
+
+/* Lines of processes that begin or end stay, whatever part of the memory is asked for. */
+#define PROCESS_LINE "kind=begin or kind=gone"
+
+/* What the options ask for, as one expression. */
+static int where_of(const struct log_values *v, struct buffer *where)
+{
+    uint64_t bytes;
+    uint32_t space;
+    if (v->pid)
+        view_test(where, "pid=%llu", (unsigned long long)v->pid);
+    if (v->device) {
+        MEMOIR_CLEANUP(buffer_release)
+        struct buffer device = BUFFER_INIT(WHERE_MAX);
+        view_test_device(&device, v->device);
+        view_test(where, "(" PROCESS_LINE " or %s)", buffer_string(&device));
     }
+    if (v->space) {
+        if (space_word_parse(&cmd_log, v->space, false, &space) != COMMAND_OK)
+            return COMMAND_USAGE;
+        view_test(where, "(" PROCESS_LINE " or space=\"%s\")", ledger_space_name(space));
+    }
+    if (v->min) {
+        if (units_parse_bytes(v->min, &bytes) < 0)
+            return command_misuse(
+                &cmd_log, "invalid size '%s' for --min: expected 64K, 25.5MB, 4096", v->min);
+        /* Of blocks that only counters tell of, none can be larger than their sum. */
+        view_test(where, "(" PROCESS_LINE " or kind=held or bytes>=%llu or freed>=%llu)",
+                  (unsigned long long)bytes, (unsigned long long)bytes);
+    }
+    if (v->view.where)
+        view_test(where, "(%s)", v->view.where);
+    return where->error ? where->error : COMMAND_OK;
+}
+
+static int make_query(struct log *log)
+{
+    const struct log_values *v = log->values;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(WHERE_MAX);
+    struct query_error error = {0};
+    int r = where_of(v, &where);
+    if (r != COMMAND_OK)
+        return r;
+    struct query_spec spec = {.where = buffer_string(&where), .show = v->view.show};
+    r = query_new_over(&log_table, &spec, &log->query, &error);
+    if (r == -EINVAL)
+        return view_misuse(&cmd_log, &error, &spec);
+    return r < 0 ? r : query_result_new(log->query, 0, &log->result);
 }
 
 static int flush(struct log *log)
@@ -197,18 +225,35 @@ static int flush(struct log *log)
     return r;
 }
 
+static int print_row(struct log *log)
+{
+    const struct log_values *v = log->values;
+    struct query_style style = {.format = v->view.json ? QUERY_FORMAT_LINES : QUERY_FORMAT_CSV};
+    int r = query_result_finish(log->result);
+    return r < 0 ? r : query_print(log->result, log->query, &style, &log->term, &log->out);
+}
+
 static int hear(const struct change *change, void *context)
 {
     struct log *log = context;
     const struct log_values *v = log->values;
-    if (log->over || (v->pid && (uint64_t)change->process->pid != v->pid) ||
-        !place_wanted(v, change) || too_small(v, change))
+    struct log_change row = {change, log->now_real_ns, row_tag, row_cause, log};
+    struct query_world world = {.sees_all = true, .now_real_ns = log->now_real_ns};
+    if (log->over)
         return 0; /* the look goes on: sums must stay right */
-    char cause[RETIRED_CAUSE_MAX];
-    struct log_facts facts = {.real_ns = log->now_real_ns, .tag = tag_of(log, change)};
-    if (change->kind == CHANGE_GONE && cause_of(log, change, cause))
-        facts.cause = cause;
-    int r = log_line(change, &facts, log->format, &log->term, &log->table, &log->out);
+    query_result_reset(log->result);
+    int r = query_result_add(log->result, &world, &(struct query_row){.custom = &row});
+    if (r <= 0)
+        return r;
+    if (v->view.json || v->view.csv) {
+        r = print_row(log);
+    } else {
+        struct log_facts facts = {.real_ns = log->now_real_ns, .tag = row_tag(&row)};
+        if (change->kind == CHANGE_GONE)
+            facts.cause = row_cause(&row);
+        log_line(change, &facts, &log->term, &log->out);
+        r = log->out.error;
+    }
     if (r < 0)
         return r;
     log->over = v->lines && ++log->lines == v->lines;
@@ -269,7 +314,7 @@ static void say_hello(const struct log *log, const struct ledger *ledger)
     /* It may come yet, but who mistyped should not wait for it. */
     if (log->values->device && absent_device(ledger, log->values->device, true))
         fputs("Waiting for it; Ctrl-C ends.\n", stderr);
-    if (!isatty(STDERR_FILENO) || log->format != LOG_TEXT)
+    if (!isatty(STDERR_FILENO) || log->values->view.json || log->values->view.csv)
         return;
     if (log->values->pid && !ledger_process_find(ledger, (pid_t)log->values->pid))
         fprintf(stderr, "Process %llu keeps no book yet; waiting. Ctrl-C ends.\n",
@@ -314,11 +359,24 @@ static int loop(struct log *log, const sigset_t *mask)
 
 static int header(struct log *log)
 {
-    struct table_layout layout = {.header = true};
-    if (log->format != LOG_CSV || log->values->no_header)
+    struct query_style style = {.format = QUERY_FORMAT_CSV, .header = true};
+    if (!log->values->view.csv || log->values->view.no_header)
         return COMMAND_OK;
-    int r = table_print_csv(&log->table, &layout, &log->out);
+    int r = query_result_finish(log->result);
+    if (r == 0)
+        r = query_print(log->result, log->query, &style, &log->term, &log->out);
     return r < 0 ? r : flush(log);
+}
+
+static void log_free(struct log *log)
+{
+    for (size_t i = 0; i < TAG_BOOKS_MAX; i++)
+        book_names_release(&log->tags[i].names);
+    retired_tail_freep(&log->tail);
+    query_result_free(log->result);
+    query_free(log->query);
+    buffer_release(&log->out);
+    free(log);
 }
 
 static int run(const void *values, const struct operands *operands)
@@ -327,12 +385,10 @@ static int run(const void *values, const struct operands *operands)
     const struct log_values *v = &given;
     if (command_pid_operand(&cmd_log, operands, &given.pid) != COMMAND_OK)
         return COMMAND_USAGE;
-    if (v->min && units_parse_bytes(v->min, &given.min_bytes) < 0)
-        return command_misuse(&cmd_log, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
-    if (v->space && space_word_parse(&cmd_log, v->space, false, &given.space_number) != COMMAND_OK)
-        return COMMAND_USAGE;
-    if (v->json && v->csv)
+    if (v->view.json && v->view.csv)
         return command_misuse(&cmd_log, "--json and --csv exclude each other");
+    if (v->view.show && !v->view.json && !v->view.csv)
+        return command_misuse(&cmd_log, "--show goes with --json or --csv");
     if (v->interval_ns < INTERVAL_MIN_MS * NS_PER_MS)
         return command_misuse(&cmd_log, "--interval cannot be shorter than 0.001 seconds");
     if (command_check_dir(v->dir) != COMMAND_OK)
@@ -341,10 +397,13 @@ static int run(const void *values, const struct operands *operands)
     if (!log)
         return -ENOMEM;
     log->values = v;
-    log->format = v->json ? LOG_JSON : v->csv ? LOG_CSV : LOG_TEXT;
-    term_init(&log->term, STDOUT_FILENO, (enum term_color)v->color);
-    table_init(&log->table, log_columns);
+    term_init(&log->term, STDOUT_FILENO, (enum term_color)v->view.color);
     buffer_init(&log->out, OUTPUT_MAX);
+    int r = make_query(log);
+    if (r != COMMAND_OK) {
+        log_free(log);
+        return r;
+    }
     log->tail = retired_tail_new(v->state);
     /* Signals come only while we wait, so that no line is cut. */
     sigset_t signals, before;
@@ -356,15 +415,10 @@ static int run(const void *values, const struct operands *operands)
     sigaction(SIGINT, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_signal}, NULL);
-    int r = header(log);
+    r = header(log);
     if (r == COMMAND_OK)
         r = loop(log, &before);
-    for (size_t i = 0; i < TAG_BOOKS_MAX; i++)
-        book_names_release(&log->tags[i].names);
-    retired_tail_freep(&log->tail);
-    table_release(&log->table);
-    buffer_release(&log->out);
-    free(log);
+    log_free(log);
     return r;
 }
 
@@ -379,7 +433,6 @@ const struct command cmd_log = {
     .options = options,
     .examples = examples,
     .sections = sections,
-    .fields = fields,
     .operands_max = 1,
     .takes_processes = true,
     .values_size = sizeof(defaults),

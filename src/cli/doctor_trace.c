@@ -57,18 +57,21 @@ static void check_trace(struct doctor *d)
     bool fine = true;
     if (!trace_observer_program(program, sizeof(program))) {
         doctor_find(d, DOCTOR_WARN, "install Memoir with BPF (clang and libbpf at build time)",
-                    "memoir-observe is not installed: CUDA programs cannot be traced");
+                    "memoir-observe is not installed: CUDA programs cannot be traced, nor running "
+                    "processes attached to");
         return;
     }
     if (!has_uprobe_multi(&kernel)) {
         doctor_find(d, DOCTOR_WARN, "Linux 6.6 or later is needed",
-                    "the kernel %s has no uprobe_multi links: CUDA programs cannot be traced",
+                    "the kernel %s has no uprobe_multi links: CUDA programs cannot be traced, nor "
+                    "running processes attached to",
                     kernel.release);
         fine = false;
     }
     if (access("/sys/kernel/btf/vmlinux", R_OK) < 0) {
         doctor_find(d, DOCTOR_WARN, "use a kernel with CONFIG_DEBUG_INFO_BTF",
-                    "the kernel has no BTF: CUDA programs cannot be traced");
+                    "the kernel has no BTF: CUDA programs cannot be traced, nor running processes "
+                    "attached to");
         fine = false;
     }
     if (geteuid() != 0)
@@ -82,6 +85,8 @@ static void check_trace(struct doctor *d)
             d, DOCTOR_OK, NULL,
             "CUDA programs can be traced: kernel %s with BTF and uprobe_multi, bpffs mounted",
             kernel.release);
+    if (fine && geteuid() == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "memoir attach can account processes that run already");
     doctor_find(d, DOCTOR_OK, NULL,
                 library ? "the CUDA driver's library is %s"
                         : "no libcuda.so.1 where it usually is%s",

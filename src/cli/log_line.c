@@ -3,66 +3,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/units.h"
 #include "cli/devices.h"
 #include "ledger/changes.h"
-
-enum {
-    COL_TIME,
-    COL_EVENT,
-    COL_PID,
-    COL_PROGRAM,
-    COL_DEVICE,
-    COL_DEVICE_NAME,
-    COL_DEVICE_UID,
-    COL_SPACE,
-    COL_ID,
-    COL_BYTES,
-    COL_BLOCKS,
-    COL_FREED_BYTES,
-    COL_FREED_BLOCKS,
-    COL_TAG,
-    COL_HELD,
-    COL_CAUSE,
-};
-
-const struct column log_columns[] = {
-    [COL_TIME] = {"time", "TIME", "when it was seen", COLUMN_TIME},
-    [COL_EVENT] =
-        {"event", "EVENT",
-         "begin (a process keeps a book now), alloc, free, unseen (blocks that came, or went, "
-         "between two looks), gone (a process no longer counts), held (what it held in one space)",
-         COLUMN_TEXT},
-    [COL_PID] = {"pid", "PID", "process id as seen from here", COLUMN_NUMBER},
-    [COL_PROGRAM] = {"program", "PROGRAM", "name of the program", COLUMN_TEXT},
-    [COL_DEVICE] = COLUMN_DEVICE,
-    [COL_DEVICE_NAME] = COLUMN_DEVICE_NAME,
-    [COL_DEVICE_UID] = COLUMN_DEVICE_UID,
-    [COL_SPACE] = {"space", "SPACE", "kind of memory", COLUMN_TEXT},
-    [COL_ID] = {"id", "ID", "address or handle of the block", COLUMN_TEXT},
-    [COL_BYTES] = {"bytes", "SIZE",
-                   "size of the block; of what was held; of all that came, where it is unseen",
-                   COLUMN_BYTES},
-    [COL_BLOCKS] = {"blocks", "BLOCKS", "how many blocks it is about", COLUMN_NUMBER},
-    [COL_FREED_BYTES] = {"freed_bytes", "FREED", "unseen: size of all that went", COLUMN_BYTES},
-    [COL_FREED_BLOCKS] = {"freed_blocks", "FREED", "unseen: how many went", COLUMN_NUMBER},
-    [COL_TAG] = {"tag", "TAG", "what the program called it", COLUMN_TEXT},
-    [COL_HELD] = {"total_bytes", "TOTAL", "what all processes hold there after this change",
-                  COLUMN_BYTES},
-    [COL_CAUSE] = {"cause", "CAUSE", "gone: how it ended, where a daemon tells", COLUMN_TEXT},
-    {0},
-};
-
-static const char *const events[] = {
-    [CHANGE_ALLOC] = "alloc", [CHANGE_FREE] = "free", [CHANGE_UNSEEN] = "unseen",
-    [CHANGE_BEGIN] = "begin", [CHANGE_GONE] = "gone", [CHANGE_HELD] = "held",
-};
 
 enum {
     WIDTH_WIDE = 110, /* columns, for everything */
@@ -70,70 +17,6 @@ enum {
     NAME_MAX_WIDE = 16,
     NAME_NARROW = 10,
 };
-
-/* ---- for programs ---- */
-
-static void set_place(struct table *t, const struct change *c)
-{
-    if (!c->place)
-        return;
-    if (!c->place->host)
-        table_set_device(t, COL_DEVICE, c->place->ordinal, c->place->name, c->place->uid);
-    table_set_text(t, COL_SPACE, ledger_space_name(c->space));
-    table_set_number(t, COL_HELD, c->place->bytes[c->space]);
-}
-
-static void set_row(struct table *t, const struct change *c, const struct log_facts *facts)
-{
-    char id[24];
-    table_row(t);
-    table_set_number(t, COL_TIME, facts->real_ns);
-    table_set_text(t, COL_EVENT, events[c->kind]);
-    if (c->process->pid)
-        table_set_number(t, COL_PID, (uint64_t)c->process->pid);
-    table_set_text(t, COL_PROGRAM, c->process->name);
-    set_place(t, c);
-    switch (c->kind) {
-    case CHANGE_ALLOC:
-    case CHANGE_FREE:
-        snprintf(id, sizeof(id), "0x%" PRIx64, c->id);
-        table_set_text(t, COL_ID, id);
-        table_set_number(t, COL_BYTES, c->bytes);
-        table_set_number(t, COL_BLOCKS, 1);
-        break;
-    case CHANGE_UNSEEN:
-        table_set_number(t, COL_BYTES, c->came_bytes);
-        table_set_number(t, COL_BLOCKS, c->came);
-        table_set_number(t, COL_FREED_BYTES, c->went_bytes);
-        table_set_number(t, COL_FREED_BLOCKS, c->went);
-        break;
-    case CHANGE_GONE:
-    case CHANGE_HELD:
-        table_set_number(t, COL_BYTES, c->bytes);
-        table_set_number(t, COL_BLOCKS, c->blocks);
-        break;
-    case CHANGE_BEGIN:
-        break;
-    }
-    if (facts->tag)
-        table_set_text(t, COL_TAG, facts->tag);
-    if (facts->cause)
-        table_set_text(t, COL_CAUSE, facts->cause);
-}
-
-/* Only what there is: a line of JSON has no columns to keep. */
-static int print_json(const struct table *t, struct buffer *out)
-{
-    struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    table_json_row(t, 0, 0, &json);
-    json_object_end(&json);
-    buffer_append_char(out, '\n');
-    return json_finish(&json);
-}
-
-/* ---- for people ---- */
 
 static const char *blocks(char text[static UNITS_TEXT_MAX + 16], uint64_t n)
 {
@@ -234,8 +117,8 @@ static void print_gone(const struct change *c, const struct log_facts *facts,
         buffer_append_str(out, "  it held nothing");
 }
 
-static void print_text(const struct change *c, const struct log_facts *facts,
-                       const struct term *term, struct buffer *out)
+void log_line(const struct change *c, const struct log_facts *facts, const struct term *term,
+              struct buffer *out)
 {
     char clock[16], count[UNITS_TEXT_MAX + 16];
     time_t seconds = (time_t)(facts->real_ns / NS_PER_S);
@@ -270,21 +153,4 @@ static void print_text(const struct change *c, const struct log_facts *facts,
         break;
     }
     buffer_append_char(out, '\n');
-}
-
-int log_line(const struct change *change, const struct log_facts *facts, enum log_format format,
-             const struct term *term, struct table *table, struct buffer *out)
-{
-    if (format == LOG_TEXT) {
-        print_text(change, facts, term, out);
-        return out->error;
-    }
-    table_release(table);
-    set_row(table, change, facts);
-    if (table->error)
-        return table->error;
-    if (format == LOG_JSON)
-        return print_json(table, out);
-    struct table_layout layout = {0};
-    return table_print_csv(table, &layout, out);
 }

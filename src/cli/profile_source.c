@@ -64,8 +64,8 @@ static int no_process(const char *word)
 {
     if (is_number(word))
         return absent_process(strtoull(word, NULL, 10),
-                              "nothing counts its memory by call site; start it by 'memoir run "
-                              "COMMAND', or link it with -lmemoir");
+                              "nothing counts its memory by call site; 'memoir attach' begins "
+                              "that while it runs, 'memoir run COMMAND' from the start");
     command_fail("there is neither a file '%s' nor a program of this name that keeps a book; "
                  "memoir ps lists those that do, and 'memoir run %s' starts one that does",
                  word, word);

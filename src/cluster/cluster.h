@@ -51,7 +51,7 @@ struct cluster_figures {
     uint64_t asked;                       /* by us */
     uint64_t messages, rejected;          /* that came; that were malformed or not allowed */
     uint64_t late;                        /* replies to questions that are over */
-    uint64_t dropped;                     /* by libnats, since we were too slow */
+    uint64_t dropped;                     /* by libnats or by us, since we were too slow */
 };
 
 struct cluster_options {

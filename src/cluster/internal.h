@@ -78,7 +78,8 @@ struct cluster {
 
     /* Under the lock. */
     struct letters inbox;
-    size_t inbox_n;
+    size_t inbox_n, inbox_bytes;
+    uint64_t inbox_dropped;
     struct asks_way asks_new, asks_done;
     struct question_boxes questions_ready, questions_answered;
     size_t asks_n;  /* that are out, or done and not freed */

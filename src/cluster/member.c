@@ -312,8 +312,12 @@ const struct member *members_named(const struct members *members, const char *wo
                                    bool *ret_several)
 {
     const struct member *found = NULL;
-    bool several = false;
-    for (size_t i = 0; i < members->n; i++) {
+    bool several = false, is_id = false;
+    if (subject_id_valid(word)) { /* whatever other nodes call themselves */
+        size_t at = place_of(members, word, &is_id);
+        found = is_id ? &members->list[at] : NULL;
+    }
+    for (size_t i = 0; i < members->n && !is_id; i++) {
         const struct member *m = &members->list[i];
         if (!is_meant(m, word))
             continue;

@@ -57,6 +57,8 @@ struct member {
     uint64_t answered_ns;    /* its last answer; 0: none yet */
     uint64_t answer_took_ns;
     uint64_t answers, missed, rejected;
+    uint64_t told_since_ns; /* lines in the log about its coming and going: since when, */
+    unsigned told;          /* and how many */
 };
 
 int members_new(struct members **ret_members);

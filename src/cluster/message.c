@@ -142,7 +142,7 @@ static bool is_printable(const uint8_t *text, size_t len)
 {
     for (size_t i = 0, n; i < len; i += n)
         if ((n = utf8_sequence((const char *)text + i, len - i)) == 0 || text[i] < ' ' ||
-            text[i] == 0x7f)
+            text[i] == 0x7f || (text[i] == 0xc2 && text[i + 1] < 0xa0)) /* U+0080 to U+009F */
             return false;
     return true;
 }

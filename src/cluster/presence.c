@@ -11,6 +11,8 @@
 enum {
     REFUTE_MS = 1000, /* a heartbeat to all that is younger than this refutes a report by itself */
     SPREAD_FROM = 20, /* with fewer members a newcomer is greeted by all at once */
+    TOLD_MAX = 20,    /* lines about one member in the log, in */
+    TOLD_S = 60,
 };
 
 /* ---- sending ---- */
@@ -139,6 +141,18 @@ static void due_at_latest(struct cluster *c, uint64_t due)
         c->members_due_ns = due;
 }
 
+/* Locked. A member that comes and goes all the time does not fill the log. */
+static bool is_worth_a_line(struct member *m, uint64_t now)
+{
+    if (!m)
+        return false;
+    if (!m->told_since_ns || now - m->told_since_ns > TOLD_S * NS_PER_S) {
+        m->told_since_ns = now;
+        m->told = 0;
+    }
+    return m->told < TOLD_MAX && ++m->told;
+}
+
 void presence_hello(struct cluster *c, const char *sender, const struct message_hello *hello,
                     uint64_t now)
 {
@@ -146,8 +160,10 @@ void presence_hello(struct cluster *c, const char *sender, const struct message_
     worker_lock(&c->worker);
     enum members_change change = members_hello(c->members, sender, hello, now, clock_real_ns());
     due_at_latest(c, now + (2ull * ms + MEMBER_GRACE_MS) * NS_PER_MS);
+    bool tell = (change == MEMBERS_JOINED || change == MEMBERS_BACK) &&
+                is_worth_a_line(members_find(c->members, sender), now);
     worker_unlock(&c->worker);
-    if (change == MEMBERS_JOINED || change == MEMBERS_BACK)
+    if (tell)
         log_info("node %s (%s) %s the cluster", hello->name, hello->version,
                  change == MEMBERS_JOINED ? "joined" : "is back in");
     if (hello->first)
@@ -160,9 +176,10 @@ void presence_bye(struct cluster *c, const char *sender, bool lost, uint64_t now
     worker_lock(&c->worker);
     bool changed =
         lost ? members_lost(c->members, sender, now) : members_bye(c->members, sender, now);
-    const struct member *m = members_find(c->members, sender);
+    struct member *m = members_find(c->members, sender);
     if (m)
         member_label(m, label);
+    changed = changed && is_worth_a_line(m, now);
     c->members_due_ns = now;
     worker_unlock(&c->worker);
     if (changed && lost)

@@ -11,6 +11,7 @@
 
 enum {
     INBOX_MAX = 65536, /* messages that wait for the thread; further ones are dropped and counted */
+    INBOX_BYTES = 64 << 20, /* the same, in bytes */
     PART_OVERHEAD = 128,
     GOODBYE_MS = 500,
     DROPPED_LOOK_MS = 2000,
@@ -39,11 +40,13 @@ void cluster_heard(void *context, const char *subject, const char *reply, const 
     }
     worker_lock(&c->worker);
     c->figures.messages++;
-    if (!letter || c->inbox_n >= INBOX_MAX) {
+    if (!letter || c->inbox_n >= INBOX_MAX || c->inbox_bytes + len > INBOX_BYTES) {
+        c->inbox_dropped++;
         c->figures.dropped++;
         free(letter);
     } else {
         STAILQ_INSERT_TAIL(&c->inbox, letter, link);
+        c->inbox_bytes += len;
         if (c->inbox_n++ == 0)
             worker_wake(&c->worker);
     }
@@ -347,7 +350,9 @@ static void take_service(struct cluster *c, const struct letter *letter, uint64_
         return;
     }
     struct buffer *out = cluster_scratch(c);
-    if (service_answer(c, letter->subject, out) && out->len && letter->reply[0] && c->bus)
+    if (strncmp(letter->reply, SUBJECT_PREFIX, strlen(SUBJECT_PREFIX)) == 0)
+        rejected(c); /* we would speak there as ourselves, in words of another's choice */
+    else if (service_answer(c, letter->subject, out) && out->len && letter->reply[0] && c->bus)
         (void)bus_publish(c->bus, letter->reply, out->data, out->len);
 }
 
@@ -503,7 +508,7 @@ static uint64_t bus_tick(struct cluster *c, uint64_t now)
     if (now >= c->dropped_ns) {
         uint64_t dropped = bus_dropped(c->bus);
         worker_lock(&c->worker);
-        c->figures.dropped = dropped;
+        c->figures.dropped = dropped + c->inbox_dropped;
         worker_unlock(&c->worker);
         c->dropped_ns = now + DROPPED_LOOK_MS * NS_PER_MS;
     }
@@ -584,7 +589,7 @@ void cluster_thread_run(void *context)
         STAILQ_CONCAT(&asks, &c->asks_new);
         bool self_came = c->self_came;
         c->self_came = false;
-        c->inbox_n = 0;
+        c->inbox_n = c->inbox_bytes = 0;
         worker_unlock(&c->worker);
         next = turn(c, &inbox, &answered, &asks, self_came);
         worker_lock(&c->worker);

@@ -64,6 +64,17 @@ bool api_cluster_wanted(const struct http_call *call)
     return http_argument(call, "node") || (scope && strcmp(scope, "cluster") == 0);
 }
 
+/* Another node's question is not handed on: this node would vouch for a user of that one, whom the third may not trust, and one
+ * message could make this node ask all. */
+static bool refuse_to_hand_on(struct http_call *call)
+{
+    if (!http_is_visit(call))
+        return false;
+    http_problem(call, 403, "handed-on",
+                 "a question of another node is answered here only: ask the third node directly");
+    return true;
+}
+
 static struct clustering_viewer asker_of(struct http_call *call, const struct daemon *daemon)
 {
     uint32_t uid = http_viewer(call)->uid;
@@ -82,6 +93,8 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
     struct clustering_window window = {0};
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
     bool past = table && table->needs & QUERY_NEEDS_HISTORY;
+    if (refuse_to_hand_on(call))
+        return;
     if (past && !api_history_window(call, &window))
         return;
     if (past)
@@ -155,6 +168,8 @@ bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char 
     struct clustering_viewer asker = asker_of(call, daemon);
     size_t len;
     const char *body = http_request_body(call, &len);
+    if (refuse_to_hand_on(call))
+        return true;
     int r = http_target(call, "node", &target);
     if (r >= 0)
         r = clustering_call(daemon->clustering,

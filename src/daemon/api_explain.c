@@ -57,9 +57,10 @@ static bool sites_take(struct job *job, struct explain *e, struct explain_sites 
     struct ledger *ledger = NULL;
     struct ledger_process *process = NULL;
     uint64_t live = 0;
-    if (part_open(&job->part, &ledger, &process) < 0 || !explain_live_of(process, &live))
+    bool partial = false;
+    if (part_open(&job->part, &ledger, &process) < 0 || !explain_live_of(process, &live, &partial))
         return false;
-    explain_live(e, live);
+    explain_live(e, live, partial);
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = site_names_over(api_symbols(job, &job->part));
     return explain_sites_take(process, ((const struct wish *)job->more)->uid, e, SITES_TOP, symbols,

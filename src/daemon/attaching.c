@@ -46,6 +46,7 @@ struct attached {
 struct attaching {
     struct daemon *daemon;
     struct attached all[ATTACHING_MAX];
+    pid_t leaving[ATTACHING_MAX]; /* children that were told to end, and have not yet; 0: free */
     struct loop_source *timer;
     const char *why_not;
     char program[PATH_MAX];
@@ -77,12 +78,35 @@ static void link_close(struct attached *one)
     one->link = -1;
 }
 
+/* Its connection ends before it does: adopt() looks again. */
+static void child_leave(struct attached *one)
+{
+    pid_t *leaving = one->attaching->leaving;
+    size_t i = 0;
+    pid_t child = one->child;
+    one->child = 0;
+    if (child <= 0 || waitpid(child, NULL, WNOHANG) != 0)
+        return;
+    while (i < ATTACHING_MAX && leaving[i])
+        i++;
+    if (i < ATTACHING_MAX)
+        leaving[i] = child;
+    else
+        log_warn("memoir-observe (PID %d) does not end", (int)child);
+}
+
+static void children_reap(struct attaching *a)
+{
+    for (size_t i = 0; i < ATTACHING_MAX; i++)
+        if (a->leaving[i] && waitpid(a->leaving[i], NULL, WNOHANG) != 0)
+            a->leaving[i] = 0;
+}
+
 static void forget(struct attached *one)
 {
     ready_close(one);
     link_close(one);
-    if (one->child > 0)
-        waitpid(one->child, NULL, WNOHANG); /* one that takes longer is reaped with the next */
+    child_leave(one);
     *one = (struct attached){.attaching = one->attaching, .ready = -1, .link = -1};
 }
 
@@ -121,9 +145,7 @@ static void fail(struct attached *one, const char *why)
 {
     ready_close(one);
     link_close(one);
-    if (one->child > 0)
-        waitpid(one->child, NULL, WNOHANG);
-    one->child = 0;
+    child_leave(one);
     remains_remove(one);
     one->state = ATTACHING_FAILED;
     snprintf(one->why, sizeof(one->why), "%s", why);
@@ -257,17 +279,17 @@ static int start(struct attaching *a, struct attached *one)
     return r;
 }
 
-/* A place for one more; ended children are reaped meanwhile. NULL: too many. */
+/* A place for one more. NULL: too many. */
 static struct attached *place(struct attaching *a, uint32_t uid)
 {
     struct attached *free_one = NULL;
     size_t own = 0;
     for (size_t i = 0; i < ATTACHING_MAX; i++) {
         struct attached *one = &a->all[i];
-        if (one->pid && accountable_uid(one->uid) == accountable_uid(uid))
-            own++;
         if (!one->pid || one->state == ATTACHING_FAILED || one->state == ATTACHING_ENDED)
             free_one = one;
+        else if (accountable_uid(one->uid) == accountable_uid(uid))
+            own++;
     }
     if (!free_one || (uid != 0 && own >= ATTACHING_USER_MAX))
         return NULL;
@@ -298,17 +320,23 @@ int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
     return r;
 }
 
+/* Files of the process may be such that reading them never ends. */
+static void start_limit(struct attached *one)
+{
+    if (one->state != ATTACHING_STARTING ||
+        clock_monotonic_ns() - one->since_ns <= ATTACHING_START_S * NS_PER_S)
+        return;
+    kill(one->child, SIGKILL);
+    fail(one, "memoir-observe was not ready in time");
+}
+
 enum attaching_state attaching_state(struct attaching *a, pid_t pid,
                                      char why[static ATTACHING_WHY_MAX])
 {
     struct attached *one = find(a, pid);
     if (!one)
         return ATTACHING_NONE;
-    if (one->state == ATTACHING_STARTING &&
-        clock_monotonic_ns() - one->since_ns > ATTACHING_START_S * NS_PER_S) {
-        kill(one->child, SIGKILL);
-        fail(one, "memoir-observe was not ready in time");
-    }
+    start_limit(one);
     enum attaching_state state = one->state;
     if (state == ATTACHING_FAILED || state == ATTACHING_ENDED) {
         snprintf(why, ATTACHING_WHY_MAX, "%s", one->why);
@@ -349,6 +377,9 @@ static void adopt(void *context)
 {
     struct attaching *a = context;
     DIR *dir = opendir(TRACE_ASK_DIR);
+    children_reap(a);
+    for (size_t i = 0; i < ATTACHING_MAX; i++)
+        start_limit(&a->all[i]); /* also where nobody asks any more */
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid, end = 0;
         if (sscanf(entry->d_name, "heap-%d.sock%n", &pid, &end) != 1 || !end ||

@@ -408,6 +408,7 @@ int clustering_new(struct daemon *daemon, struct clustering **ret_clustering)
     if (!c)
         return -ENOMEM;
     c->daemon = daemon;
+    c->begun_ns = clock_real_ns();
     TAILQ_INIT(&c->works);
     LIST_INIT(&c->asks);
     LIST_INIT(&c->visits);

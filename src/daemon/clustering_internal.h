@@ -59,7 +59,7 @@ LIST_HEAD(clustering_visits, clustering_visit);
 struct clustering_past;
 LIST_HEAD(clustering_pasts, clustering_past);
 
-enum { NONCES_KEPT = 4096 };
+enum { NONCES_KEPT = 4096, NONCES_USER = 512 };
 
 struct clustering {
     struct daemon *daemon;
@@ -77,11 +77,13 @@ struct clustering {
     struct sign_key key; /* of this node */
     struct users *users;
     struct buffer scratch;
-    struct { /* of proofs that were accepted: each serves once */
+    uint64_t
+        begun_ns; /* since 1970: of proofs that are older it is not known whether they were used */
+    struct {      /* of proofs that were accepted: each serves once */
         struct message_nonce nonce;
         uint64_t expires_ns;
+        uint32_t who;
     } nonces[NONCES_KEPT];
-    size_t nonces_next;
 };
 
 /* ---- clustering_rights.c ---- */

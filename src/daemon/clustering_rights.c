@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/sha256.h"
 #include "cluster/message.h"
 #include "daemon/clustering_internal.h"
@@ -89,19 +90,40 @@ static bool proves(const uint8_t digest[static SHA256_BYTES], void *context)
            hmac(digest, proof->text, mac) == 0 && sha256_equal(mac, proof->rights->mac);
 }
 
-/* False: this proof came before. */
-static bool nonce_is_new(struct clustering *c, const struct message_ask *ask, uint64_t now_ns)
+/* May this question change anything? Only then does its proof serve once: an answer to a copy goes to the asker, whoever sends it. */
+static bool may_act(const struct message_ask *ask)
 {
-    for (size_t i = 0; i < NONCES_KEPT; i++)
-        if (c->nonces[i].expires_ns > now_ns &&
-            message_nonce_equal(&c->nonces[i].nonce, &ask->nonce))
-            return false;
-    /* A nonce stays until it expires: while all places are taken, no further proof is accepted. */
-    if (c->nonces[c->nonces_next].expires_ns > now_ns)
+    static const char get[] = "GET"; /* with its NUL */
+    return ask->what == MESSAGE_CALL &&
+           (ask->body_len < sizeof(get) || memcmp(ask->body, get, sizeof(get)) != 0);
+}
+
+/* Remember the nonce of a proof of user `who` until the proof expires. False: it was there, or there is no room, of which one user
+ * gets a share only. */
+static bool nonce_take(struct clustering *c, const struct message_ask *ask, uint32_t who,
+                       uint64_t now_ns, const char **ret_why)
+{
+    size_t free_one = NONCES_KEPT, own = 0;
+    *ret_why = "memoird has just started there, and cannot know whether this proof was used "
+               "before: try again";
+    if (ask->rights.expires_ns < c->begun_ns + PROOF_S * NS_PER_S)
         return false;
-    c->nonces[c->nonces_next].nonce = ask->nonce;
-    c->nonces[c->nonces_next].expires_ns = ask->rights.expires_ns;
-    c->nonces_next = (c->nonces_next + 1) % NONCES_KEPT;
+    *ret_why = "this proof was used before";
+    for (size_t i = 0; i < NONCES_KEPT; i++) {
+        if (c->nonces[i].expires_ns <= now_ns) {
+            free_one = i;
+            continue;
+        }
+        if (message_nonce_equal(&c->nonces[i].nonce, &ask->nonce))
+            return false;
+        own += c->nonces[i].who == who;
+    }
+    *ret_why = "too many calls in a minute: try again later";
+    if (free_one == NONCES_KEPT || own >= NONCES_USER)
+        return false;
+    c->nonces[free_one].nonce = ask->nonce;
+    c->nonces[free_one].expires_ns = ask->rights.expires_ns;
+    c->nonces[free_one].who = who;
     return true;
 }
 
@@ -127,12 +149,13 @@ static bool by_token(struct clustering *c, const struct cluster_question *q,
     *ret_why = "the proof has expired: are the clocks of both nodes right?";
     if (!is_fresh(rights, now))
         return false;
-    *ret_why = "this proof was used before";
-    if (!nonce_is_new(c, &q->ask, now))
+    bool control = token.control && may_act(&q->ask);
+    uint32_t who = token.has_uid ? token.uid : (uint32_t)hash_string(token.name, 1);
+    if (control && !nonce_take(c, &q->ask, who, now, ret_why))
         return false;
     ret->viewer.uid = token.has_uid ? token.uid : UINT32_MAX;
     ret->viewer.sees_all = token.has_uid && token.uid == 0;
-    ret->control = token.control;
+    ret->control = control;
     snprintf(ret->who, sizeof(ret->who), "token %s at %s", token.name, q->asker_label);
     return true;
 }
@@ -151,7 +174,7 @@ static bool signature_holds(const struct clustering *c, const struct cluster_que
     return holds;
 }
 
-/* Is the question signed by the node, fresh and, where it may act, new? */
+/* Is the question signed by the node, and fresh? */
 static bool is_proved(struct clustering *c, const struct cluster_question *q,
                       const struct clustering_trust *trust, const char **ret_why)
 {
@@ -162,10 +185,7 @@ static bool is_proved(struct clustering *c, const struct cluster_question *q,
     if (!signature_holds(c, q, trust->key))
         return false;
     *ret_why = "the signature has expired: are the clocks of both nodes right?";
-    if (!is_fresh(&q->ask.rights, now))
-        return false;
-    *ret_why = "this signature was used before";
-    return q->ask.what != MESSAGE_CALL || nonce_is_new(c, &q->ask, now);
+    return is_fresh(&q->ask.rights, now);
 }
 
 static bool by_vouching(struct clustering *c, const struct cluster_question *q,
@@ -184,9 +204,12 @@ static bool by_vouching(struct clustering *c, const struct cluster_question *q,
     users_refresh(c->users);
     if (!users_uid(c->users, trust.local, &uid))
         return true;
+    bool control = trust.has_key && may_act(&q->ask);
+    if (control && !nonce_take(c, &q->ask, uid, clock_real_ns(), ret_why))
+        return false;
     ret->viewer.uid = uid;
     ret->viewer.sees_all = uid == 0;
-    ret->control = trust.has_key && q->ask.what == MESSAGE_CALL;
+    ret->control = control;
     snprintf(ret->who, sizeof(ret->who), "%s at %s", user, q->asker_label);
     return true;
 }

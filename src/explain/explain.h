@@ -73,8 +73,9 @@ int explain_take(pid_t pid, struct explain *ret_explain);
 /* The same in a child, with a time limit: also -ETIME, -EBUSY. `owner`: the user of the process (base/apart.h). */
 int explain_take_apart(pid_t pid, uint32_t owner, uint32_t timeout_ms, struct explain *ret_explain);
 
-/* What the book says is in use: divides what was found of malloc into blocks in use and slack, an estimate. Call it at most once. */
-void explain_live(struct explain *explain, uint64_t live_bytes);
+/* What the book says is in use: divides what was found of malloc into blocks in use and slack, an estimate. `partial`: the book
+ * began later than the process, and the rest has older blocks, too. Call it at most once. */
+void explain_live(struct explain *explain, uint64_t live_bytes, bool partial);
 
 /* Is it sane, as sent by a child: kinds, counts, strings that end, parts that sum to rss_bytes? */
 bool explain_valid(const struct explain *explain);

@@ -178,7 +178,7 @@ static void heap_reduce(struct explain *e, uint64_t bytes)
     }
 }
 
-void explain_live(struct explain *e, uint64_t live)
+void explain_live(struct explain *e, uint64_t live, bool partial)
 {
     uint64_t resident = explain_sum(e, EXPLAIN_HEAP), in_use = live < resident ? live : resident;
     e->live_bytes = live;
@@ -191,7 +191,9 @@ void explain_live(struct explain *e, uint64_t live)
     e->absent_bytes = live - in_use;
     uint64_t slack = resident - in_use;
     heap_reduce(e, slack);
-    const char *name = e->memoir_heap ? "rounding of block sizes" : "free or lost to rounding";
+    const char *name = partial          ? "older than the attach, free or lost to rounding"
+                       : e->memoir_heap ? "rounding of block sizes"
+                                        : "free or lost to rounding";
     explain_add(e, &(struct explain_share){EXPLAIN_SLACK, EXPLAIN_ESTIMATE, name, slack, slack});
     for (uint32_t i = 0; i < e->n_parts; i++)
         if (e->parts[i].kind == EXPLAIN_HEAP || e->parts[i].kind == EXPLAIN_SLACK)

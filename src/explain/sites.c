@@ -27,12 +27,14 @@ static const struct ledger_account *heap_of(const struct ledger_process *p)
     return NULL;
 }
 
-bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes)
+bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, bool *ret_partial)
 {
     const struct ledger_account *heap = heap_of(process);
-    if (heap)
-        *ret_bytes = heap->totals.live_bytes;
-    return heap != NULL;
+    if (!heap)
+        return false;
+    *ret_bytes = heap->totals.live_bytes;
+    *ret_partial = heap->partial;
+    return true;
 }
 
 static int by_resident(const void *left, const void *right)

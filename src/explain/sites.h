@@ -24,8 +24,9 @@ struct explain_sites {
     uint64_t others_bytes;
 };
 
-/* Bytes in use on the heap, by the book. False: it keeps none of its heap. */
-bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes);
+/* Bytes in use on the heap, by the book. False: it keeps none of its heap. *ret_partial: blocks that are older than the book are
+ * not among them. */
+bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, bool *ret_partial);
 
 /* After explain_live(), of a process of user `owner`. At most `top` are named, of those with a 500th of the heap or more, by `symbols` (NULL: without functions). -ENOENT: no book of the heap; -errno. */
 int explain_sites_take(const struct ledger_process *process, uint32_t owner,

@@ -151,6 +151,7 @@ static int scan_process(struct query_scan *scan, const struct host_process *p, s
     const struct ledger_process *process =
         scan->world->ledger ? ledger_process_find(scan->world->ledger, p->pid) : NULL;
     uint64_t live;
+    bool partial;
     int r = explain_take_apart(p->pid, geteuid(), TIMEOUT_MS, e);
     if (r == -ENOMEM)
         return r;
@@ -158,8 +159,8 @@ static int scan_process(struct query_scan *scan, const struct host_process *p, s
         scan->incomplete |= r != -ESRCH;
         return 0;
     }
-    if (process && explain_live_of(process, &live))
-        explain_live(e, live);
+    if (process && explain_live_of(process, &live, &partial))
+        explain_live(e, live, partial);
     for (uint32_t i = 0; r == 0 && i < e->n_parts; i++) {
         struct part_row row = {e, &e->parts[i]};
         r = scan->each(scan, &(struct query_row){.host = p, .custom = &row});

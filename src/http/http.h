@@ -165,6 +165,9 @@ bool http_abandoned(const struct http_call *call);
 /* How often http_again() was asked for already. */
 unsigned http_tries(const struct http_call *call);
 
+/* Did http_visit() make it, rather than a client? */
+bool http_is_visit(const struct http_call *call);
+
 /* What a control action did, for the audit: "tracking of 4711 on". Without it the route's name. */
 void http_audit(struct http_call *call, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

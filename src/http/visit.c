@@ -82,6 +82,11 @@ int http_visit(struct http *http, const struct http_visit *visit)
     return r;
 }
 
+bool http_is_visit(const struct http_call *call)
+{
+    return call->visited != NULL;
+}
+
 bool visit_answered(struct http_call *call)
 {
     if (!call->visited)

@@ -212,13 +212,39 @@ static __noinline void gone_tell(uint32_t record, uint64_t address)
 
 /* ---- blocks ---- */
 
+static __always_inline uint32_t time_now(void)
+{
+    return (uint32_t)(bpf_ktime_get_ns() >> HEAP_TIME_SHIFT);
+}
+
+/* How many frees one stands for, in 256ths, while probes are in for part of the time: 1 by the probability that the free of a block of
+ * this age is seen, given that its allocation was. In the same window that falls with the age; later it is the part of the time
+ * that windows take. The observer multiplies all by the inverse of that part, which is right for blocks from before the windows. */
+static __noinline uint32_t free_weight(const struct heap_block *block)
+{
+    uint32_t units = state.window_units, inverse = state.inverse;
+    if (!(block->size_flags & HEAP_WINDOWED))
+        return 256;
+    uint32_t age = time_now() - block->time;
+    if ((int32_t)(block->time - state.window_start) < 0 || age >= units)
+        return inverse;
+    uint32_t weight = units * 256 / (units - age);
+    return weight < inverse ? weight : inverse;
+}
+
 static __always_inline void freed_count(const struct heap_block *block)
 {
     struct heap_node *node = node_at(block->node);
+    uint64_t size = block->size_flags & HEAP_SIZE_MASK, blocks = 1;
     if (!node)
         return;
-    __sync_fetch_and_add(&node->freed_bytes, block->size_flags & HEAP_SIZE_MASK);
-    __sync_fetch_and_add(&node->freed_blocks, 1);
+    if (state.windowed) {
+        uint32_t weight = free_weight(block);
+        size = (size * weight) >> 8;
+        blocks = (weight + 128) >> 8;
+    }
+    __sync_fetch_and_add(&node->freed_bytes, size);
+    __sync_fetch_and_add(&node->freed_blocks, blocks);
 }
 
 /* Take a block out of the table. False: it is not there. */
@@ -280,8 +306,10 @@ static __always_inline void allocated(const struct pt_regs *regs, uint64_t addre
     struct heap_block block = {
         .size_flags = size,
         .node = number,
-        .time = (uint32_t)(bpf_ktime_get_ns() >> HEAP_TIME_SHIFT),
+        .time = time_now(),
     };
+    if (state.windowed)
+        block.size_flags |= HEAP_WINDOWED;
     if (is_sampled(node, size, &mean) && stack_tell(regs, address, size, number, mean))
         block.size_flags |= HEAP_SAMPLED;
     if (!block_put(address, &block, outer))

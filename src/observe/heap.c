@@ -60,6 +60,9 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "functions", functions);
     json_field_u64(&json, "slow_functions", slow);
     json_field_bool(&json, "operator_new_unseen", news);
+    json_field_bool(&json, "estimate", h->budget.windowed);
+    json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
+    json_field_u64(&json, "windows", h->budget.windows);
     json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
     json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
     json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
@@ -143,7 +146,7 @@ static int probes_load(struct heap *h)
     return 0;
 }
 
-static int probes_attach(struct heap *h)
+int heap_probes_in(struct heap *h)
 {
     store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     for (size_t i = 0; i < h->target.n; i++) {
@@ -155,6 +158,12 @@ static int probes_attach(struct heap *h)
         }
     }
     return 0;
+}
+
+void heap_probes_out(struct heap *h)
+{
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 0);
+    heap_kernel_detach(h->kernel);
 }
 
 static void python_follow(struct heap *h)
@@ -169,11 +178,23 @@ static void python_follow(struct heap *h)
     store_release(&s->has_python, 1);
 }
 
+/* From now on an exec is noticed: before, it may have begun a program that its user may not trace. */
+static int rights_check(struct heap *h)
+{
+    if (heap_may_trace(h->options->uid, h->options->pid) &&
+        !load_acquire(&heap_kernel_state(h->kernel)->ended))
+        return 0;
+    return fail(h, -EPERM, "process %d went on with another program: try again",
+                (int)h->options->pid);
+}
+
 static int start(struct heap *h)
 {
     int r = process_hold(h);
     if (r == 0)
         r = probes_load(h);
+    if (r == 0)
+        r = rights_check(h);
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);
@@ -193,10 +214,11 @@ static int start(struct heap *h)
     }
     python_follow(h);
     uint64_t before = clock_monotonic_ns();
-    r = probes_attach(h);
+    r = heap_probes_in(h);
     if (r < 0)
         return r;
     h->attached_ns = clock_monotonic_ns();
+    heap_budget_begin(h);
     log_info("attached to process %d (%s) in %.1f ms", (int)h->options->pid, h->target.allocator,
              (double)(h->attached_ns - before) / 1e6);
     return 0;
@@ -229,8 +251,13 @@ static void on_tick(struct heap *h, int tick, bool *early)
         *early = false;
         tick_set(tick, HEAP_TICK_MS);
     }
-    if (!*early)
+    if (!*early) {
         python_follow(h);
+        if (heap_budget_look(h) < 0) {
+            log_error("the probes cannot be put in again: %s", h->why);
+            h->end = HEAP_FAILED;
+        }
+    }
     if (!h->options->linger_s || !h->control)
         return;
     if (control_holders(h->control))
@@ -302,8 +329,7 @@ static void finish(struct heap *h)
 {
     if (h->kernel) {
         uint64_t before = clock_monotonic_ns();
-        store_relaxed(&heap_kernel_state(h->kernel)->on, 0);
-        heap_kernel_detach(h->kernel);
+        heap_probes_out(h);
         if (h->attached_ns)
             log_info("detached from process %d in %.1f ms", (int)h->options->pid,
                      (double)(clock_monotonic_ns() - before) / 1e6);

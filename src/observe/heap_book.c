@@ -66,6 +66,13 @@ static uint32_t site_of(struct heap *h, uint32_t number)
     return told->site;
 }
 
+/* The sum of what is positive of two changes, for the book. */
+static uint64_t scaled(const struct heap *h, int64_t change, int64_t back)
+{
+    uint64_t sum = (uint64_t)(change > 0 ? change : 0) + (uint64_t)(back > 0 ? back : 0);
+    return h->budget.scale > 1 ? (uint64_t)((double)sum * h->budget.scale + 0.5) : sum;
+}
+
 /* Counters go back where a call undoes what it did: failed realloc, an inner malloc. The book's only grow. */
 static void node_tell(struct heap *h, uint32_t number, struct heap_node *node)
 {
@@ -81,15 +88,20 @@ static void node_tell(struct heap *h, uint32_t number, struct heap_node *node)
     if (!bytes_in && !blocks_in && !bytes_out && !blocks_out)
         return;
     struct book_site_counters add = {
-        .alloc_bytes =
-            (uint64_t)(bytes_in > 0 ? bytes_in : 0) + (uint64_t)(bytes_out < 0 ? -bytes_out : 0),
-        .alloc_blocks = (uint64_t)(blocks_in > 0 ? blocks_in : 0) +
-                        (uint64_t)(blocks_out < 0 ? -blocks_out : 0),
-        .freed_bytes =
-            (uint64_t)(bytes_out > 0 ? bytes_out : 0) + (uint64_t)(bytes_in < 0 ? -bytes_in : 0),
-        .freed_blocks = (uint64_t)(blocks_out > 0 ? blocks_out : 0) +
-                        (uint64_t)(blocks_in < 0 ? -blocks_in : 0),
+        .alloc_bytes = scaled(h, bytes_in, -bytes_out),
+        .alloc_blocks = scaled(h, blocks_in, -blocks_out),
+        .freed_bytes = scaled(h, bytes_out, -bytes_in),
+        .freed_blocks = scaled(h, blocks_out, -blocks_in),
     };
+    told->book.alloc_bytes += add.alloc_bytes;
+    told->book.alloc_blocks += add.alloc_blocks;
+    /* An estimate may free more than there was. */
+    if (add.freed_bytes > told->book.alloc_bytes - told->book.freed_bytes)
+        add.freed_bytes = told->book.alloc_bytes - told->book.freed_bytes;
+    if (add.freed_blocks > told->book.alloc_blocks - told->book.freed_blocks)
+        add.freed_blocks = told->book.alloc_blocks - told->book.freed_blocks;
+    told->book.freed_bytes += add.freed_bytes;
+    told->book.freed_blocks += add.freed_blocks;
     book_count_many(h->book.w, h->book.thread, h->account | (uint64_t)site_of(h, number) << 12,
                     &add);
     told->alloc_bytes = alloc_bytes;
@@ -100,14 +112,22 @@ static void node_tell(struct heap *h, uint32_t number, struct heap_node *node)
 
 void heap_sums(const struct heap *h, struct heap_sums *ret_sums)
 {
-    const struct heap_node *nodes = heap_kernel_nodes(h->kernel);
     *ret_sums = (struct heap_sums){0};
     for (uint32_t i = 0; i <= h->n_told; i++) {
-        ret_sums->freed_bytes += load_acquire(&nodes[i].freed_bytes);
-        ret_sums->freed_blocks += load_acquire(&nodes[i].freed_blocks);
-        ret_sums->alloc_bytes += load_acquire(&nodes[i].alloc_bytes);
-        ret_sums->alloc_blocks += load_acquire(&nodes[i].alloc_blocks);
+        ret_sums->freed_bytes += h->told[i].book.freed_bytes;
+        ret_sums->freed_blocks += h->told[i].book.freed_blocks;
+        ret_sums->alloc_bytes += h->told[i].book.alloc_bytes;
+        ret_sums->alloc_blocks += h->told[i].book.alloc_blocks;
     }
+}
+
+uint64_t heap_calls(const struct heap *h)
+{
+    const struct heap_node *nodes = heap_kernel_nodes(h->kernel);
+    uint64_t calls = load_relaxed(&heap_kernel_state(h->kernel)->unknown_frees);
+    for (uint32_t i = 0; i <= h->n_told; i++)
+        calls += load_relaxed(&nodes[i].freed_blocks) + load_relaxed(&nodes[i].alloc_blocks);
+    return calls;
 }
 
 /* ---- sampled stacks ---- */
@@ -197,7 +217,7 @@ static void on_stack(struct heap *h, const struct heap_stack *s)
     struct heap_sample sample = {
         .address = s->address,
         .site = site,
-        .bytes = size > mean ? size : mean,
+        .bytes = (uint64_t)((double)(size > mean ? size : mean) * h->budget.scale),
         .blocks = size >= mean || size == 0 ? 1 : (uint32_t)((mean + size / 2) / size),
     };
     struct book_site_counters gain = {.alloc_bytes = sample.bytes, .alloc_blocks = sample.blocks};
@@ -244,9 +264,9 @@ static void samples_check(struct heap *h)
     h->lost_told = lost;
     for (size_t i = 0; i < h->cap_samples; i++) {
         struct heap_sample *sample = &h->samples[i];
-        if (sample->address && (!heap_kernel_block(h->kernel, sample->address, &block) ||
-                                !(block.size_flags & HEAP_SAMPLED)))
-            sample_remove(h, sample); /* may move another one here: the next check finds it */
+        while (sample->address && (!heap_kernel_block(h->kernel, sample->address, &block) ||
+                                   !(block.size_flags & HEAP_SAMPLED)))
+            sample_remove(h, sample); /* may move another one here */
     }
 }
 
@@ -259,6 +279,12 @@ static void losses_tell(struct heap *h)
     store_relaxed(&losses[BOOK_LOSS_SITES_FULL], load_relaxed(&s->lost_nodes));
 }
 
+/* While a window is open, nobody knows yet what it stands for. */
+static bool tells(const struct heap *h)
+{
+    return !h->budget.windowed || !h->budget.in || h->budget.closing;
+}
+
 void heap_book_tell(struct heap *h)
 {
     struct heap_node *nodes = heap_kernel_nodes(h->kernel);
@@ -268,8 +294,10 @@ void heap_book_tell(struct heap *h)
         node_look(h, i, &nodes[i]);
     heap_kernel_read(h->kernel, heap_book_record, h);
     h->n_told = n;
-    for (uint32_t i = 0; i <= n; i++)
+    for (uint32_t i = 0; i <= n && tells(h); i++)
         node_tell(h, i, &nodes[i]);
     samples_check(h);
     losses_tell(h);
+    if (h->end == HEAP_RUNS && load_acquire(&heap_kernel_state(h->kernel)->ended))
+        h->end = HEAP_EXECUTED; /* the record that says so was lost: the ring was full */
 }

@@ -21,7 +21,8 @@ struct heap_told {
     bool looked;   /* its caller is known */
     uint32_t site; /* of the book */
     struct book_frame frame;
-    uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks;
+    uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks; /* as the kernel had them */
+    struct book_site_counters book;                                /* as the book has them */
 };
 
 /* A sampled block that lives: what it stands for. */
@@ -56,14 +57,29 @@ struct heap {
     uint64_t samples_taken, stacks_lost, lost_told;
 
     struct heap_budget {
-        uint64_t calls, cpu_ns, since_ns; /* at the last look */
-        double share;                     /* of the process's time that probes took, of late */
-        double duty;                      /* part of the time that probes are in: 1: always */
-        bool windowed, in;
-        uint64_t next_ns;
-        unsigned over; /* looks in a row that were above the budget */
+        uint64_t calls, cpu_ns;     /* at the last look, or when the window opened */
+        uint64_t closed_cpu_ns;     /* when the last one closed */
+        double share;               /* of the process's CPU time that probes took, of late */
+        double scale;               /* what was counted stands for this much: 1: all of it */
+        unsigned over;              /* looks in a row that were above the budget */
+        bool windowed, in, closing; /* probes are in for part of the time; are now; go now */
+        uint64_t next_ns;           /* when they come or go */
+        uint64_t windows;
+        uint64_t random;
     } budget;
 };
+
+/* ---- heap.c ---- */
+
+/* Put the probes in, and count; stop counting, and take them out. */
+int heap_probes_in(struct heap *h);
+void heap_probes_out(struct heap *h);
+
+/* ---- heap_budget.c ---- */
+
+void heap_budget_begin(struct heap *h);
+/* At every tick. -errno: the probes could not be put in again. */
+int heap_budget_look(struct heap *h);
 
 /* ---- heap_rights.c ---- */
 
@@ -81,7 +97,10 @@ void heap_book_tell(struct heap *h);
 void heap_book_record(void *heap, const void *record, size_t bytes);
 void heap_book_release(struct heap *h);
 
-/* The figures of now, all nodes together. */
+/* Calls that probes have seen. */
+uint64_t heap_calls(const struct heap *h);
+
+/* What the book has, all sites together. */
 struct heap_sums {
     uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks;
 };

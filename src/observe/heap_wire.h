@@ -49,6 +49,9 @@ enum { HEAP_TIME_SHIFT = 22, HEAP_SIZE_BITS = 48 };
 #define HEAP_SIZE_MASK ((1ull << HEAP_SIZE_BITS) - 1)
 #define HEAP_SAMPLED   (1ull << HEAP_SIZE_BITS) /* its stack was told */
 
+/* It was allocated while probes were in for part of the time, and stands for others that were not seen. */
+#define HEAP_WINDOWED (1ull << (HEAP_SIZE_BITS + 1))
+
 struct heap_block {
     uint64_t size_flags;
     uint32_t node, time;
@@ -80,7 +83,10 @@ struct heap_state {
     uint32_t ended; /* the process goes on with another program */
     uint32_t mean;  /* bytes between two stacks; 0: none are taken */
     uint32_t has_python;
-    uint32_t n_nodes;       /* that were given out; may be more than there are */
+    uint32_t n_nodes; /* that were given out; may be more than there are */
+    /* Probes are in for part of the time (heap_budget.c): when this part began and how long it is, in units of a block's time, and
+     * in how many parts of all one is, in 256ths. The observer writes them. */
+    uint32_t windowed, window_start, window_units, inverse;
     uint64_t unknown_frees; /* blocks that are older than the attach, or were not kept */
     uint64_t replaced;      /* an address was given out again, and no free had been seen */
     uint64_t lost_blocks, lost_bytes; /* the table was full: in no total */

@@ -2,7 +2,13 @@
 // it cannot be done, or may not.
 import assert from 'node:assert/strict'
 import { picture, textOf, visit } from './browser.mjs'
-import { until, VERDICT_MS } from './world.mjs'
+import { SIEVE, until, VERDICT_MS } from './world.mjs'
+
+/** What memoird says of a process, with the rights of the page's session. */
+async function trackingOf(page, pid) {
+  const read = async (path) => (await (await fetch(path)).json()).tracking
+  return page.evaluate(read, `/api/v1/processes/${pid}`)
+}
 
 export function trackingTests(scene, test) {
   test('tracking is started from the page, and the verdict appears by itself', async () => {
@@ -56,11 +62,35 @@ export function trackingTests(scene, test) {
     await visit(page, world.url, `process/${process.pid}?tab=heap`)
     await page.getByText('needs a tracked program').waitFor()
     await page.getByText('memoir run').first().waitFor()
-    await page.getByRole('button', { name: 'Start tracking' }).click()
-    await page.getByRole('dialog').getByText('memoir run').first().waitFor()
+    // Where probes can account it, it is attached to; else the dialog tells how to start it.
+    const tracking = await trackingOf(page, process.pid)
+    await page.getByRole('button', { name: tracking.attach ? 'Attach' : 'Start tracking', exact: true }).click()
+    await page.getByRole('dialog').getByText(tracking.attach ? 'Probes are put on the allocator' : 'memoir run').first().waitFor()
     await picture(page, 'tracking-impossible')
     await page.keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'hidden' })
+  })
+
+  test('a process that runs already is attached to from the page, and left again', async () => {
+    const { page, world } = scene
+    const sieve = world.start(SIEVE)
+    const [, word] = await sieve.says(/ready (\d+)/)
+    const pid = Number(word)
+    await visit(page, world.url, `process/${pid}?tab=heap`)
+    await page.getByRole('heading', { level: 1, name: 'sieve' }).waitFor()
+    if ((await trackingOf(page, pid)).attach) {
+      const badge = page.locator('.view-head .badge')
+      const dialog = page.getByRole('dialog')
+      await page.getByRole('button', { name: 'Attach', exact: true }).click()
+      await dialog.getByRole('button', { name: 'Attach', exact: true }).click()
+      await dialog.waitFor({ state: 'hidden' })
+      await textOf(badge, /^Attached/)
+      await picture(page, 'attached')
+      await page.getByRole('button', { name: 'Detach', exact: true }).click()
+      await dialog.getByRole('button', { name: 'Detach', exact: true }).click()
+      await textOf(badge, /Not tracked/)
+    }
+    await sieve.end()
   })
 
   test('who may only look cannot switch tracking, neither by the button nor around it', async () => {

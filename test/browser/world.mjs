@@ -10,7 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 export const BUILD = process.env.MEMOIR_BUILD_ROOT ?? 'build'
 const MEMOIRD = join(BUILD, 'src/daemon/memoird')
 const MEMOIR = join(BUILD, 'src/cli/memoir')
-const SIEVE = join(BUILD, 'test/browser/sieve')
+export const SIEVE = join(BUILD, 'test/browser/sieve')
 
 /** A limit for what is broken, never a wait. */
 export const PATIENCE_MS = Number(process.env.PATIENCE_MS ?? 60_000)

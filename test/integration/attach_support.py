@@ -14,9 +14,10 @@ import unittest
 BUILD = pathlib.Path(os.environ["MEMOIR_BUILD_ROOT"])
 OBSERVE = BUILD / "src/observe/memoir-observe"
 MEMOIR = BUILD / "src/cli/memoir"
-PROGRAM = BUILD / "test/integration/attach_program"
-STATIC = BUILD / "test/integration/attach_static"
-CPP = BUILD / "test/integration/attach_cpp"
+PROGRAMS = BUILD / ("test/integration" if (BUILD / "test/integration").exists() else "bench")
+PROGRAM = PROGRAMS / "attach_program"
+STATIC = PROGRAMS / "attach_static"
+CPP = PROGRAMS / "attach_cpp"
 PATIENCE_S = 60
 
 
@@ -68,7 +69,7 @@ class Heap:
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
                 [str(OBSERVE), "--heap", "--pid", str(pid), "--socket", self.socket, "--dir", str(self.books), "--ready",
-                 str(write_end), "--budget", "0", *options], pass_fds=[write_end], stderr=log)
+                 str(write_end), *(() if "--budget" in options else ("--budget", "0")), *options], pass_fds=[write_end], stderr=log)
         os.close(write_end)
         with os.fdopen(read_end) as ready:
             if not select.select([ready], [], [], PATIENCE_S)[0] or ready.readline().strip() != "ready":

@@ -211,8 +211,8 @@ def lost(node):
 CALL = 2  # what an ASK may want
 
 
-def ask(nonce, user, expires_ns, body, signature=b"", what=CALL, deadline_ms=2000):
-    return message(ASK, nonce, deadline_ms, what, text(user), expires_ns, text(b""), text(b""), text(body), text(signature))
+def ask(nonce, user, expires_ns, body, signature=b"", what=CALL, deadline_ms=2000, key=b"", mac=b""):
+    return message(ASK, nonce, deadline_ms, what, text(user), expires_ns, text(key), text(mac), text(body), text(signature))
 
 
 def signed(asker, target, nonce, user, expires_ns, body, what=CALL):

@@ -115,6 +115,19 @@ class Life(AttachTest):
         self.assertEqual(heap.process.wait(30), 0)
         self.assertEqual(program("alloc", 1, 1), ["live", "1000001", "501"])
 
+    def test_exec_ends_the_observer_although_its_ring_is_full(self):
+        program = self.program()
+        heap = self.heap(program, "--sample-bytes", "1")
+        for _ in range(20):
+            program("alloc", 100, 8)
+            heap.status()  # it has taken their stacks
+        heap.process.send_signal(signal.SIGSTOP)
+        program("alloc", 1000, 8)  # stacks fill the ring, the ends of blocks fill what is left of it
+        program("free", 3000)
+        self.assertEqual(program("exec"), ["live", "1000000", "500"])
+        heap.process.send_signal(signal.SIGCONT)
+        self.assertEqual(heap.process.wait(30), 0)
+
     def test_a_stopped_process_is_attached_and_detached(self):
         program = self.program()
         program.process.send_signal(signal.SIGSTOP)
@@ -135,6 +148,30 @@ class Life(AttachTest):
             self.assertGreaterEqual(heap.live()[0], 200 * 1000)
             heap.stop()
             self.assertEqual(program("work"), alone)
+
+
+class Budget(AttachTest):
+    def test_above_the_budget_figures_are_estimates(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "15")
+        deadline = time.monotonic() + 60
+        while heap.status()["windows"] < 3:
+            self.assertLess(time.monotonic(), deadline, heap.status())
+            held, _ = program.live("mixed", 500)
+        status = heap.status()
+        self.assertTrue(status["estimate"])
+        self.assertGreater(status["cpu_permille"], 150)
+        self.assertTrue(0.3 * held < status["live_bytes"] < 2 * held, (held, status))
+        rows = self.json("query", "processes", "--show", "pid,heap", "--dir", heap.books)["rows"]
+        self.assertIn("heap", rows[0].get("estimate", []), rows)
+
+    def test_below_it_they_are_exact(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "100")
+        for _ in range(6):
+            held = program.live("mixed", 200)
+        self.assertEqual(heap.live(), held)
+        self.assertFalse(heap.status()["estimate"])
 
 
 class Views(AttachTest):

@@ -68,6 +68,25 @@ class AttachDaemonTest(ApiTest):
         audit = [json.loads(line)["what"] for line in (self.state / "audit.jsonl").read_text().splitlines()]
         self.assertEqual(audit, [f"tracking of PID {program.pid} on", f"tracking of PID {program.pid} off"])
 
+    def test_observers_that_ended_are_reaped(self):
+        daemon = self.api()
+        program = self.program()
+        for _ in range(3):
+            self.assertEqual(self.switch(program.pid, True)["state"], "on")
+            self.switch(program.pid, False)
+
+        def zombies():
+            stats = []
+            for entry in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{entry}/stat") as f:
+                        stats.append(f.read().rsplit(")", 1)[1].split())
+                except OSError:
+                    continue
+            return [s for s in stats if s[:2] == ["Z", str(daemon.pid)]]
+
+        self.eventually(zombies, lambda z: z == [], "no observer is left as a zombie")
+
     def test_a_killed_observer_leaves_no_book(self):
         self.api()
         program = self.program()

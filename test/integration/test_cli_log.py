@@ -112,18 +112,18 @@ class Log(LogTest):
         def complete():
             self.read(log, 0.05)
             events = [json.loads(line) for line in log.text.splitlines()]
-            came = sum(e["blocks"] for e in events if e["event"] in ("alloc", "unseen"))
+            came = sum(e["blocks"] for e in events if e["kind"] in ("alloc", "unseen"))
             went = sum(
-                e["blocks"] if e["event"] == "free" else e["freed_blocks"] or 0
+                e["blocks"] if e["kind"] == "free" else e["freed_blocks"] or 0
                 for e in events
-                if e["event"] in ("free", "unseen")
+                if e["kind"] in ("free", "unseen")
             )
             return events if (came, went) == (3050, 3010) else None
 
         events = wait_for(complete, "all changes")
         cbs = [e for e in events if e["space"] == "cb"]
-        self.assertEqual(cbs[-1]["total_bytes"], 4000)
-        unseen = sum(e["blocks"] for e in cbs if e["event"] == "unseen")
+        self.assertEqual(cbs[-1]["total"], 4000)
+        unseen = sum(e["blocks"] for e in cbs if e["kind"] == "unseen")
         self.assertGreater(unseen, 0)
 
     def test_what_came_and_went_is_one_line(self):
@@ -148,11 +148,11 @@ class Log(LogTest):
         victim.kill()
         victim.wait()
         events = self.events(log, 4)
-        self.assertEqual((events[0]["event"], events[0]["pid"]), ("gone", victim.pid))
+        self.assertEqual((events[0]["kind"], events[0]["pid"]), ("gone", victim.pid))
         self.assertEqual((events[0]["bytes"], events[0]["blocks"]), (3477, 6))
         self.assertIsNone(events[0]["cause"])  # no daemon
         self.assertEqual(
-            {(e["event"], e["space"], e["bytes"], e["blocks"], e["total_bytes"]) for e in events[1:]},
+            {(e["kind"], e["space"], e["bytes"], e["blocks"], e["total"]) for e in events[1:]},
             {("held", "dram", 3000, 1, 0), ("held", "cb", 400, 4, 0), ("held", "kernel", 77, 1, 0)},
         )
 
@@ -199,7 +199,17 @@ class Log(LogTest):
         log = self.start_log("--csv")
         self.tell(client, f"alloc 0 {DRAM} 255 10")
         row = next(csv.reader(io.StringIO(self.lines(log, 1)[0])))
-        self.assertEqual(row[1:2] + row[4:10], ["alloc", "0", "Card", "Card", "dram", "0xff", "10"])
+        self.assertEqual(row[1:2] + row[4:11], ["alloc", "0 Card", "0", "Card", "Card", "dram", "0xff", "10"])
+
+    def test_rows_are_those_of_a_question(self):
+        client = self.start_scripted("device 0 Card 0 0")
+        log = self.start_log("--json", "--where", "bytes>=10 and device_name!=Marker", "--show", "kind,pid,bytes", "--lines", 2)
+        for line in (f"alloc 0 {DRAM} 1 9", f"alloc 0 {DRAM} 2 10", f"alloc 0 {DRAM} 3 11"):
+            self.tell(client, line)
+        self.assertEqual(sorted((line["kind"], line["pid"], line["bytes"]) for line in map(json.loads, self.lines(log, 2))),
+                         [("alloc", client.pid, 10), ("alloc", client.pid, 11)])
+        self.assertIn("no column 'nothing'", memoir("log", "--dir", self.dir, "--where", "nothing=1", check=2).stderr)
+        memoir("log", "--dir", self.dir, "--show", "pid", check=2)
 
     def test_signals_end_it_cleanly(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -292,7 +302,7 @@ class LogOverDaemons(NativeTest):
             return [json.loads(l) for l in text.splitlines(True) if l.endswith("\n")]
 
         def events(kind):
-            return [e for e in lines() if e["event"] == kind]
+            return [e for e in lines() if e["kind"] == kind]
 
         number = 100
         while not events("alloc"):  # its first look is over when it tells of something
@@ -313,4 +323,4 @@ class LogOverDaemons(NativeTest):
         self.assertEqual([e["id"] for e in events("free")], ["0x3"])
         self.assertEqual({e["id"] for e in events("alloc")} - told, {"0x1e61"})
         self.assertEqual(events("gone") + events("begin") + events("unseen"), [])
-        self.assertEqual(lines()[-1]["total_bytes"], 49 * 1000 + (number - 100) + 5)
+        self.assertEqual(lines()[-1]["total"], 49 * 1000 + (number - 100) + 5)

@@ -7,7 +7,7 @@ import socket
 import threading
 import unittest
 
-from cluster_support import (ACK, ASK, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
+from cluster_support import (ACK, ASK, BYE, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
                              reply, rows)
 from daemon_fixture import crowded, needs_root
 
@@ -230,6 +230,15 @@ class Hostile(ClusterTest):
         self.wait_until(lambda: n1.status()["figures"]["rejected"] >= before + 10, "they are counted")
         self.assertEqual(n1.query(table="system", scope="cluster", node="n2")["cluster"]["answered"], 1)
 
+    def test_coming_and_going_does_not_fill_the_log(self):
+        n1, _, _ = self.begin()
+        for _ in range(200):
+            self.speaker.publish(f"memoir.1.beat.{FOREIGN}", message(BYE))
+            self.speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("liar", first=0))
+        self.speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("end", first=0))
+        self.wait_until(lambda: "end" in n1.states(), "all was heard")
+        self.assertLess(sum("node liar" in line for line in n1.process.err.lines), 30)
+
     def test_claiming_to_be_another_node(self):
         n1, n2, _ = self.begin()
         # What n2 really sends, sent again by the liar under its own name: its rows are the liar's.
@@ -318,6 +327,21 @@ class Private(ClusterTest):
             if line.startswith(b"-ERR"):
                 speaker.errors.append(line)
         self.assertEqual(sum(b"Permissions Violation" in e for e in speaker.errors), 3)
+
+    def test_answering_oneself_gives_no_right_to_speak_for_another(self):
+        n1, url = self.init()
+        user, password = url.split("//")[1].split("@")[0].split(":")
+        speaker = Speaker(self.port, user, password)
+        self.addCleanup(speaker.close)
+        speaker.subscribe("memoir.1.beat.*")
+        forged = f"memoir.1.beat.{FOREIGN}"
+        speaker.publish(f"memoir.1.beat.{user}", hello("honest"), inbox=forged)
+        while speaker.next()[0] != f"memoir.1.beat.{user}":
+            pass
+        speaker.publish(forged, hello("impostor"))
+        speaker.publish(f"memoir.1.beat.{user}", hello("later"))
+        self.wait_until(lambda: "later" in n1.states(), "what came after it was heard")
+        self.assertEqual(set(n1.states()), {"n1", "later"})
 
     @needs_root
     def test_trust_is_given_and_taken_back(self):

@@ -1,5 +1,7 @@
 """Who sees and does what on another node: totals, tokens, nodes that vouch for their users, signatures."""
 
+import hashlib
+import hmac
 import json
 import os
 import signal
@@ -172,6 +174,25 @@ class Rights(ClusterTest):
         self.assertEqual(n1.post(f"/api/v1/processes/{client.pid}/tracking?node=n2", {"on": True})[0], 403)
 
     @needs_root
+    def test_trust_does_not_pass_from_node_to_node(self):
+        """n3 trusts n2, and n2 trusts n1: n1 gets nothing of n3 through n2."""
+        nats = self.nats()
+        n1 = self.node("n1", nats.url)
+        n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.key()}:root=root")
+        n3 = self.node("n3", nats.url, "--cluster-trust", f"{n2.key()}:root=root")
+        self.wait_until(lambda: len(n1.states()) == 3 and len(n2.states()) == 3, "all are members")
+        client = n3.client("device=D", "dram=1x1000", "ready", "wait")
+        path = f"/api/v1/processes/{client.pid}"
+        self.wait_until(lambda: n2.get(f"{path}/buffers?node=n3")[0] == 200, "n3 answers n2")
+        for method, target, body in (("GET", f"{path}/buffers?node=n3", ""), ("POST", f"{path}/tracking?node=n3", '{"on":true}'),
+                                     ("GET", "/api/v1/query?table=buffers&scope=cluster", ""),
+                                     ("GET", "/api/v1/leaks?node=n3", ""), ("GET", "/api/v1/leaks?scope=cluster", "")):
+            call = {"node": "n2", "method": method, "target": target, "body": body}
+            answer = n1.ask({"call": call})["call"]
+            self.assertEqual((answer["status"], json.loads(answer["body"])["type"]), (403, "urn:memoir:problem:handed-on"), target)
+        self.assertFalse((n3.state / "audit.jsonl").exists())
+
+    @needs_root
     def test_calls_to_another_node(self):
         n1, n2, n3 = self.trusting()
         client = n3.client("device=D", "dram=1x1000", "ready", "wait")
@@ -209,13 +230,17 @@ class Signatures(ClusterTest):
         self.n1 = self.node("n1", nats.url, "--cluster-trust", f"{FOREIGN}+{self.signer.public}:root=root")
         self.target = self.n1.status()["self"]
         self.client = self.n1.client("device=D", "dram=1x1000", "ready", "wait")
-        self.speaker = Speaker(nats.port)
+        self.port = nats.port
+        self.listen()
+        self.wait_until(lambda: rows(self.n1.query(show="pid")), "n1 knows the process")
+        self.body = f"POST\0/api/v1/processes/{self.client.pid}/scan\0".encode() + b"{}"
+
+    def listen(self):
+        self.speaker = Speaker(self.port)
         self.addCleanup(self.speaker.close)
         self.speaker.subscribe(f"memoir.1.re.{FOREIGN}.*")
         self.speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("far"))
         self.wait_until(lambda: "far" in self.n1.states(), "it is a member")
-        self.wait_until(lambda: rows(self.n1.query(show="pid")), "n1 knows the process")
-        self.body = f"POST\0/api/v1/processes/{self.client.pid}/scan\0".encode() + b"{}"
 
     def send(self, data, subject=None):
         """(kind, rest) of what n1 answers."""
@@ -227,7 +252,7 @@ class Signatures(ClusterTest):
 
     def make(self, nonce=None, expires_ns=None, **change):
         nonce = nonce or os.urandom(16)
-        expires_ns = expires_ns or time.time_ns() + 20 * 10**9
+        expires_ns = expires_ns or time.time_ns() + 30 * 10**9
         fields = dict(asker=FOREIGN, target=self.target, nonce=nonce, user="root", expires_ns=expires_ns, body=self.body)
         signature = self.signer.sign(signed(**dict(fields, **change)))
         return ask(nonce, "root", expires_ns, self.body, signature)
@@ -246,6 +271,50 @@ class Signatures(ClusterTest):
         self.assertEqual(kind, REFUSE)
         self.assertIn(b"used before", answer)
         self.assertEqual(len(self.audit()), 1)
+
+    def test_a_call_that_was_made_before_memoird_started_is_not_done_again(self):
+        call = self.make()
+        self.assertEqual(self.send(call)[0], REPLY)
+        self.n1.process.kill(signal.SIGKILL)
+        self.n1.process.wait()
+        self.n1.start()
+        self.wait_until(lambda: rows(self.n1.query(show="pid")), "n1 knows the process")
+        self.listen()
+        kind, answer = self.send(call)
+        self.assertEqual(kind, REFUSE)
+        self.assertRegex(answer, b"has just started|has expired")
+        self.assertEqual(len(self.audit()), 1)
+        self.assertEqual(self.send(self.make())[0], REPLY)
+
+    def by_token(self, token, body):
+        """A call by a token of n1."""
+        nonce, expires_ns = os.urandom(16), time.time_ns() + 50 * 10**9
+        digest = hashlib.sha256(token.encode()).digest()
+        text = signed(FOREIGN, self.target, nonce, "", expires_ns, body)
+        return ask(nonce, "", expires_ns, body, key=hashlib.sha256(digest).digest()[:8],
+                   mac=hmac.digest(digest, text, "sha256"))
+
+    def flood(self, token, body, n):
+        """What n1 refuses of n calls."""
+        refused = []
+        for _ in range(n // 16):
+            for _ in range(16):
+                self.speaker.publish(f"memoir.1.to.{self.target}.{FOREIGN}", self.by_token(token, body))
+            for _ in range(16):
+                while (answer := self.speaker.next()[2])[3] == ACK:
+                    pass
+                if answer[3] == REFUSE:
+                    refused.append(answer)
+        return refused
+
+    def test_calls_of_one_user_leave_room_for_those_of_others(self):
+        made = self.n1.memoir("token", "add", "busy", "--state", self.n1.state, "--user", "nobody", "--role", "control")
+        token = made.stdout.strip()
+        self.assertEqual(self.flood(token, b"GET\0/api/v1/nothing\0", 1024), [])  # what cannot act needs no memory
+        refused = self.flood(token, b"POST\0/api/v1/nothing\0", 4112)
+        self.assertIn(b"too many calls", refused[-1])
+        kind, answer = self.send(self.make())
+        self.assertEqual(kind, REPLY, answer)
 
     def test_what_is_not_signed_or_expired_is_refused(self):
         past, future = time.time_ns() - 10**9, time.time_ns() + 3600 * 10**9

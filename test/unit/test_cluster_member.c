@@ -148,6 +148,19 @@ static void two_of_one_name_are_told_apart(void **state)
     members_free(m);
 }
 
+static void a_name_that_is_another_node_s_id_hides_it_from_nobody(void **state)
+{
+    struct members *m = make(state);
+    bool several = true;
+    (void)hello(m, id_b, "b", MS(1000));
+    (void)hello(m, id_c, id_b, MS(1000));
+    assert_string_equal(members_named(m, id_b, &several)->id, id_b);
+    assert_false(several);
+    assert_true(members_bye(m, id_b, MS(2000)));
+    assert_string_equal(members_named(m, id_b, &several)->id, id_b);
+    members_free(m);
+}
+
 static void a_flood_of_names_has_a_limit(void **state)
 {
     struct members *m = make(state);
@@ -288,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_dead_member_is_forgotten_in_the_end),
         cmocka_unit_test(no_message_makes_this_node_leave),
         cmocka_unit_test(two_of_one_name_are_told_apart),
+        cmocka_unit_test(a_name_that_is_another_node_s_id_hides_it_from_nobody),
         cmocka_unit_test(a_flood_of_names_has_a_limit),
         cmocka_unit_test(many_members_speak_less_often),
         cmocka_unit_test(a_watcher_misses_its_member_within_five_seconds),

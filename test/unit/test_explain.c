@@ -134,12 +134,12 @@ static void blocks_in_use_and_slack_divide_the_heap(void **unused)
     e->rss_bytes = 1200;
     struct explain *twice = malloc(sizeof(*twice));
     *twice = *e;
-    explain_live(e, 900);
+    explain_live(e, 900, false);
     assert_true(explain_valid(e));
     assert_int_equal(explain_sum(e, EXPLAIN_HEAP), 900);
     assert_int_equal(explain_sum(e, EXPLAIN_SLACK), 300);
     assert_int_equal(e->absent_bytes, 0);
-    explain_live(twice, 5000); /* most of it was never touched */
+    explain_live(twice, 5000, false); /* most of it was never touched */
     assert_true(explain_valid(twice));
     assert_int_equal(explain_sum(twice, EXPLAIN_HEAP), 1200);
     assert_int_equal(twice->absent_bytes, 3800);
