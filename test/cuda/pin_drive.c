@@ -609,16 +609,28 @@ static bool is_resident(const unsigned char *at)
     return mincore((void *)at, 4096, &in) == 0 && (in & 1);
 }
 
-/* Until the library has touched `bytes` since `before`; a limit for a broken one, not a wait. */
-static void await_touch(uint64_t before, uint64_t bytes)
+/* A fresh block whose first `first` bytes are filled, and of which the library has touched `bytes`
+ * ahead. It watches one block at a time and may be late on a busy machine, so others are taken until
+ * it has seen one: a limit for a broken library, not a wait. */
+static unsigned char *block_begun(size_t size, size_t first, uint64_t bytes, bool expected)
 {
-    for (unsigned i = 0; pin_stats && touched_ahead() - before < bytes; i++) {
-        if (i == 20000) {
-            fail("touch: nothing was touched ahead", (long)(touched_ahead() - before));
-            return;
+    for (unsigned attempt = 0; attempt < 60; attempt++) {
+        uint64_t before = touched_ahead();
+        unsigned char *block = calloc(1, size);
+        for (size_t k = 0; k < first; k += 4096)
+            if (block[k])
+                fail("touch: not zero", (long)k);
+        paint(block, first, 0);
+        for (unsigned i = 0; expected && i < 400; i++) {
+            if (touched_ahead() - before >= bytes)
+                return block;
+            usleep(500);
         }
-        usleep(500);
+        if (!expected)
+            return block;
     }
+    fail("touch: nothing was touched ahead", (long)touched_ahead());
+    return calloc(1, size);
 }
 
 /* Fresh memory: filled in order, begun and left, and touched here and there. */
@@ -632,24 +644,18 @@ static void fills(size_t bytes)
     usleep(100000); /* longer than it is watched; nothing happens that could be awaited */
     if (touched_ahead())
         fail("touch: of memory that is not filled in order", (long)touched_ahead());
-    unsigned char *left = malloc(bytes);
-    memset(left, 1, PIECE);
-    if (expected)
-        await_touch(0, AHEAD - PIECE - (2 << 20));
+    unsigned char *left = block_begun(bytes, PIECE, AHEAD - PIECE - (2 << 20), expected);
     usleep(50000);
     for (size_t i = AHEAD; i < bytes; i += 2 << 20)
         if (is_resident(left + i))
             fail("touch: too far ahead", (long)i);
-    uint64_t before = touched_ahead();
-    unsigned char *filled = calloc(1, bytes);
-    for (size_t i = 0; i < bytes; i += PIECE) {
+    unsigned char *filled = block_begun(bytes, PIECE, 1, expected);
+    for (size_t i = PIECE; i < bytes; i += PIECE) {
         size_t n = bytes - i < PIECE ? bytes - i : PIECE;
         for (size_t k = 0; k < n; k += 4096)
             if (filled[i + k])
                 fail("touch: not zero", (long)(i + k));
         paint(filled + i, n & ~(size_t)511, (unsigned)i);
-        if (i == 0 && expected)
-            await_touch(before, 1);
     }
     for (size_t i = 0; i < bytes; i += PIECE)
         look(filled + i, (bytes - i < PIECE ? bytes - i : PIECE) & ~(size_t)511, (unsigned)i,

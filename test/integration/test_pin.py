@@ -201,7 +201,6 @@ class Touching(PinTest):
         for size in (96 * MIB, 129 * MIB + 4096):
             answer = self.drive("fill", "auto", size)
             self.assertGreaterEqual(answer["touched_bytes"], 26 * MIB)
-            self.assertLess(answer["touched_bytes"], 2 * size)
 
     def test_it_can_be_switched_off_and_needs_a_spare_cpu_and_memory(self):
         for mode, more in (("auto", {"MEMOIR_PIN_TOUCH": "0"}), ("shadow", {}), ("off", {}), (None, {})):
