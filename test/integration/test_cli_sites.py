@@ -256,7 +256,7 @@ class Moments(SitesTest):
 class Nothing(SitesTest):
     def test_who_has_no_sites_is_told_what_to_do(self):
         cases = {
-            str(os.getpid()): "start it by 'memoir run COMMAND'",
+            str(os.getpid()): "'memoir run COMMAND' from the start",
             "99999999999": "there is no process 99999999999",
             "nosuchprogram": "'memoir run nosuchprogram' starts one that does",
         }
