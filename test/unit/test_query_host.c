@@ -147,6 +147,29 @@ static void each_row_is_seen_with_its_values_and_rights(void **state)
     assert_int_equal(each(&spec, true, 0, 0, -EINVAL).n, 0);
 }
 
+/* A table without a scan gets its rows one by one; and a result belongs to its query. */
+static void a_run_needs_rows_and_its_own_result(void **state)
+{
+    struct query_table bare = *query_table_find("host");
+    struct query_world world = {.host = host, .sees_all = true};
+    struct query *query, *other;
+    struct query_result *result;
+    struct query_error error;
+    struct seen seen = {0};
+    bare.scan = NULL;
+    struct query_spec spec = {.table = "host", .show = "pid,rss,command"};
+    assert_int_equal(query_new_over(&bare, &spec, &query, &error), 0);
+    assert_int_equal(query_new(&spec, &other, &error), 0);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), -EINVAL);
+    assert_int_equal(query_run(other, &world, result), -EINVAL);
+    assert_int_equal(query_each(query, &world, see, &seen), -EINVAL);
+    assert_int_equal(seen.n, 0);
+    query_result_free(result);
+    query_free(query);
+    query_free(other);
+}
+
 static void a_tree_sums_descendants(void **state)
 {
     long page = sysconf(_SC_PAGESIZE);
@@ -269,6 +292,7 @@ int main(void)
         cmocka_unit_test(parts_of_the_machine_add_up),
         cmocka_unit_test(a_question_says_whether_it_needs_probes),
         cmocka_unit_test(a_column_of_another_table_is_pointed_at),
+        cmocka_unit_test(a_run_needs_rows_and_its_own_result),
         cmocka_unit_test(a_tree_sums_descendants),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
