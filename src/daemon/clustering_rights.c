@@ -149,13 +149,12 @@ static bool by_token(struct clustering *c, const struct cluster_question *q,
     *ret_why = "the proof has expired: are the clocks of both nodes right?";
     if (!is_fresh(rights, now))
         return false;
-    bool control = token.control && may_act(&q->ask);
     uint32_t who = token.has_uid ? token.uid : (uint32_t)hash_string(token.name, 1);
-    if (control && !nonce_take(c, &q->ask, who, now, ret_why))
+    if (token.control && may_act(&q->ask) && !nonce_take(c, &q->ask, who, now, ret_why))
         return false;
     ret->viewer.uid = token.has_uid ? token.uid : UINT32_MAX;
     ret->viewer.sees_all = token.has_uid && token.uid == 0;
-    ret->control = control;
+    ret->control = token.control;
     snprintf(ret->who, sizeof(ret->who), "token %s at %s", token.name, q->asker_label);
     return true;
 }
@@ -204,8 +203,8 @@ static bool by_vouching(struct clustering *c, const struct cluster_question *q,
     users_refresh(c->users);
     if (!users_uid(c->users, trust.local, &uid))
         return true;
-    bool control = trust.has_key && may_act(&q->ask);
-    if (control && !nonce_take(c, &q->ask, uid, clock_real_ns(), ret_why))
+    bool control = trust.has_key && q->ask.what == MESSAGE_CALL;
+    if (control && may_act(&q->ask) && !nonce_take(c, &q->ask, uid, clock_real_ns(), ret_why))
         return false;
     ret->viewer.uid = uid;
     ret->viewer.sees_all = uid == 0;

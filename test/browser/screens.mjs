@@ -111,7 +111,7 @@ export function screenTests(scene, test) {
     await row.waitFor()
     assert.match(await row.innerText(), /sieve\.c:\d+/)
     await row.click()
-    await page.getByRole('heading', { name: 'Stacks that end in session_new' }).waitFor()
+    await page.getByRole('heading', { name: 'Stacks through session_new' }).waitFor()
     await picture(page, 'process-sites')
 
     await open(`process/${scene.leak.pid}?tab=ages`)
