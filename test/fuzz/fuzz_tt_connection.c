@@ -86,6 +86,7 @@ static void begin(void)
     int n = 0;
     if (step_source)
         return;
+    setenv("MEMOIR_NVML", "off", 1); /* its worker would be this program again */
     strcpy(directory, "/dev/shm/memoir-fuzz-tt-XXXXXX");
     if (!mkdtemp(directory))
         abort();
