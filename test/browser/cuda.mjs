@@ -53,7 +53,7 @@ export function cudaTests(scene, test) {
       await page.getByRole('button', { name: 'Cold' }).click()
       await page.getByRole('heading', { name: 'Cold buffers' }).waitFor()
       await visit(page, world.url, 'devices')
-      await textOf(page.locator('.transfers'), /cuda_train.*MB to/s)
+      await textOf(page.locator('.transfers'), /cuda_train.*[MG]B to/s)
       await picture(page, 'devices-cuda')
       await visit(page, world.url, 'self')
       await textOf(page.locator('.card', { hasText: 'Tracing of CUDA programs' }), /cuda_train/)
