@@ -70,13 +70,7 @@ static void a_report_names_a_node(void **state)
 
 static void names_of_terminals_are_refused(void **state)
 {
-    static const char *const names[] = {"",
-                                        "a\x1b[2J",
-                                        "a\nb",
-                                        "\xff",
-                                        "\x7f",
-                                        "a\xc2\x9b"
-                                        "2J"};
+    static const char *const names[] = {"", "a\x1b[2J", "a\nb", "\xff", "\x7f", "a\xc2\x9bm"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         buffer_reset(&out);
         message_write_hello(
