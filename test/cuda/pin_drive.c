@@ -582,8 +582,10 @@ static void maps(size_t bytes)
         fail("maps: capture", 0);
     if (pin_stats)
         pin_stats(&before);
-    if (cu.host_register(plain, bytes, 0) || cu.host_alloc(&host, bytes, 0))
+    if (cu.host_register(plain, bytes, 0) || cu.host_alloc(&host, bytes, 0)) {
         fail("maps: cannot pin", 0);
+        return;
+    }
     round_trip(plain, device, bytes, 8);
     round_trip(host, device, bytes, 9);
     if (pin_stats)
