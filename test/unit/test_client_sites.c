@@ -86,6 +86,7 @@ static void peak_at_random(void)
             found += difference(book.sites.at_peak[i].bytes, at_peak[k]) <= error &&
                      at_peak[k] > 2 * error;
     EXPECT(found >= KINDS);
+    own_book_close(&book);
 }
 
 static void sites_at_the_peak_sum_to_it(void **unused)
@@ -113,6 +114,7 @@ static void peak_of_one_block(void)
         }
     EXPECT_EQUAL(most, 100 << 20);
     EXPECT_EQUAL(blocks, 1);
+    own_book_close(&book);
 }
 
 static void a_peak_of_one_block_is_known(void **unused)
