@@ -3,24 +3,19 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <unistd.h>
 
-static int attributes_fill(posix_spawnattr_t *attributes)
+void helper_attributes_init(posix_spawnattr_t *attributes)
 {
-    sigset_t none, usual;
+    sigset_t none, all;
     sigemptyset(&none);
-    sigemptyset(&usual);
-    sigaddset(&usual, SIGINT);
-    sigaddset(&usual, SIGTERM);
-    sigaddset(&usual, SIGCHLD);
-    int r = posix_spawnattr_setsigmask(attributes, &none);
-    if (r == 0)
-        r = posix_spawnattr_setsigdefault(attributes, &usual);
-    if (r == 0)
-        r = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                                     POSIX_SPAWN_SETPGROUP);
-    return r;
+    sigfillset(&all);
+    posix_spawnattr_init(attributes);
+    posix_spawnattr_setsigmask(attributes, &none);
+    posix_spawnattr_setsigdefault(attributes, &all);
+    posix_spawnattr_setpgroup(attributes, 0);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                             POSIX_SPAWN_SETPGROUP);
 }
 
 static int files_fill(posix_spawn_file_actions_t *files, int fd)
@@ -41,10 +36,8 @@ int helper_spawn(const char *name, int fd, pid_t *ret_pid)
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    int r = attributes_fill(&attributes);
-    if (r == 0)
-        r = files_fill(&files, fd);
+    helper_attributes_init(&attributes);
+    int r = files_fill(&files, fd);
     if (r == 0)
         r = posix_spawn(ret_pid, "/proc/self/exe", &files, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&files);

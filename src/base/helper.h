@@ -8,7 +8,11 @@
  */
 #pragma once
 
+#include <spawn.h>
 #include <sys/types.h>
+
+/* For posix_spawn() of any child of ours: no signal blocked or ignored, and a process group of its own. */
+void helper_attributes_init(posix_spawnattr_t *attributes);
 
 /* `name` becomes argv[0], by which main() knows what to be. 0, or -errno. */
 int helper_spawn(const char *name, int fd, pid_t *ret_pid);

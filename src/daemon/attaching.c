@@ -18,6 +18,7 @@
 #include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/helper.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
@@ -240,15 +241,7 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
                                NULL};
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); /* Ctrl-C is memoird's */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
+    helper_attributes_init(&attributes); /* Ctrl-C is memoird's */
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ready, READY_FD);
     int r = posix_spawn(&one->child, a->program, &actions, &attributes, (char *const *)arguments,

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/helper.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
@@ -107,15 +108,7 @@ static int spawn(struct clustering_server *s, pid_t *ret_pid)
     char *const arguments[] = {(char *)"nats-server", (char *)"-c", s->config, NULL};
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
+    helper_attributes_init(&attributes);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/helper.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
@@ -189,16 +190,7 @@ static int child_start(struct tracing *t)
     }
     arguments[n] = NULL;
     posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes,
-                              0); /* Ctrl-C is memoird's: it ends the observer in order */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
+    helper_attributes_init(&attributes); /* Ctrl-C is memoird's: it ends the observer in order */
     int r =
         posix_spawn(&t->child, t->program, NULL, &attributes, (char *const *)arguments, environ);
     posix_spawnattr_destroy(&attributes);
