@@ -2,7 +2,6 @@
 #include "observe/heap_target.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,9 @@
 #include "observe/elf_exports.h"
 #include "observe/link_map.h"
 #include "observe/probe_place.h"
+#include "observe/targets.h"
 
-enum { MODULES_MAX = 2048, MAPS_LINES_MAX = 1 << 17, CANDIDATES_MAX = 16 };
+enum { MODULES_MAX = 2048, CANDIDATES_MAX = 16 };
 
 /* ---- names ---- */
 
@@ -186,8 +186,7 @@ static void file_fill(struct heap_target_file *file, const struct found *f, size
 struct module {
     dev_t device;
     ino_t inode;
-    uint64_t start;
-    char range[64];
+    uint64_t start, end;
     char path[HEAP_TARGET_PATH_MAX];
 };
 
@@ -209,40 +208,20 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-static int modules_read(struct search *s)
+static void module_take(void *context, uint64_t start, uint64_t end, const char *path)
 {
-    char path[64], range[64], rights[8];
-    MEMOIR_CLEANUP(freep)
-    char *line = NULL;
-    size_t cap = 0;
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)s->pid);
-    FILE *maps = fopen(path, "re");
-    if (!maps)
-        return -errno;
-    for (size_t i = 0; i < MAPS_LINES_MAX && getline(&line, &cap, maps) > 0; i++) {
-        int at = 0;
-        if (sscanf(line, "%63s %7s %*s %*s %*s %n", range, rights, &at) != 2 || rights[2] != 'x' ||
-            at == 0 || line[at] != '/' || s->n == MODULES_MAX)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        struct module *m = &s->modules[s->n++];
-        char *end;
-        *m = (struct module){.start = strtoull(range, &end, 16)};
-        /* As map_files has it: without leading zeros. */
-        snprintf(m->range, sizeof(m->range), "%llx-%llx", (unsigned long long)m->start,
-                 *end ? strtoull(end + 1, NULL, 16) : 0);
-        snprintf(m->path, sizeof(m->path), "%s", line + at);
-    }
-    fclose(maps);
-    return 0;
+    struct search *s = context;
+    if (s->n == MODULES_MAX)
+        return;
+    struct module *m = &s->modules[s->n++];
+    *m = (struct module){.start = start, .end = end};
+    snprintf(m->path, sizeof(m->path), "%s", path);
 }
 
 static int module_open(const struct search *s, struct module *m)
 {
-    char link[128];
     struct stat st;
-    snprintf(link, sizeof(link), "/proc/%d/map_files/%s", (int)s->pid, m->range);
-    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = targets_open(s->pid, m->start, m->end);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         closep(&fd);
         return -1;
@@ -380,7 +359,7 @@ int heap_target_find(pid_t pid, struct heap_target *ret_target,
     if (!s)
         return -ENOMEM;
     s->pid = pid;
-    int r = modules_read(s);
+    int r = targets_code(s->pid, module_take, s);
     snprintf(exe, sizeof(exe), "/proc/%d/exe", (int)pid);
     if (r < 0) {
         snprintf(why, HEAP_TARGET_WHY_MAX, "cannot read the mappings of process %d: %s", (int)pid,

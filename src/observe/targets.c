@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,24 +58,9 @@ void targets_installed(const char *more, targets_fn *each, void *context)
 }
 
 /* The file behind a mapping: by the kernel's own link, which works for removed and for other namespaces' files. */
-static void mapped_try(pid_t pid, const char *range, const char *path, targets_fn *each,
-                       void *context)
+int targets_code(pid_t pid, targets_code_fn *each, void *context)
 {
-    const char *name = strrchr(path, '/');
-    const struct probe_table *table = name ? probe_table_for(name + 1) : NULL;
-    char link[128];
-    if (!table)
-        return;
-    snprintf(link, sizeof(link), "/proc/%d/map_files/%s", (int)pid, range);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0) /* never by its path: the process chooses what lies there */
-        each(context, table, fd, path);
-}
-
-int targets_of(pid_t pid, targets_fn *each, void *context)
-{
-    char path[64], range[64], rights[8];
+    char path[64], rights[8];
     MEMOIR_CLEANUP(freep)
     char *line = NULL;
     size_t cap = 0;
@@ -83,15 +69,51 @@ int targets_of(pid_t pid, targets_fn *each, void *context)
     if (!maps)
         return -errno;
     for (size_t i = 0; i < MAPS_LINES_MAX && getline(&line, &cap, maps) > 0; i++) {
+        uint64_t start, end;
         int at = 0;
-        if (sscanf(line, "%63s %7s %*s %*s %*s %n", range, rights, &at) != 2 || rights[2] != 'x' ||
-            at == 0 || line[at] != '/')
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*s %*s %*s %n", &start, &end, rights, &at) !=
+                3 ||
+            rights[2] != 'x' || at == 0 || line[at] != '/')
             continue;
         line[strcspn(line, "\n")] = '\0';
-        mapped_try(pid, range, line + at, each, context);
+        each(context, start, end, line + at);
     }
     fclose(maps);
     return 0;
+}
+
+/* The file behind a mapping. Never by its path: the process chooses what lies there. */
+int targets_open(pid_t pid, uint64_t start, uint64_t end)
+{
+    char link[128];
+    snprintf(link, sizeof(link), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, (int)pid, start, end);
+    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+struct wanted {
+    pid_t pid;
+    targets_fn *each;
+    void *context;
+};
+
+static void mapped_try(void *context, uint64_t start, uint64_t end, const char *path)
+{
+    const struct wanted *w = context;
+    const char *name = strrchr(path, '/');
+    const struct probe_table *table = name ? probe_table_for(name + 1) : NULL;
+    if (!table)
+        return;
+    MEMOIR_CLEANUP(closep)
+    int fd = targets_open(w->pid, start, end);
+    if (fd >= 0)
+        w->each(w->context, table, fd, path);
+}
+
+int targets_of(pid_t pid, targets_fn *each, void *context)
+{
+    struct wanted w = {pid, each, context};
+    return targets_code(pid, mapped_try, &w);
 }
 
 void targets_running(targets_fn *each, void *context)

@@ -2,12 +2,20 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct probe_table;
 
 /* Gets an open file, which is borrowed, and how it is called for people. */
 typedef void targets_fn(void *context, const struct probe_table *table, int fd, const char *path);
+
+/* Each file that a process has mapped as code, where it lies, and how maps calls it. 0 or -errno. */
+typedef void targets_code_fn(void *context, uint64_t start, uint64_t end, const char *path);
+int targets_code(pid_t pid, targets_code_fn *each, void *context);
+
+/* The file behind such a mapping, or -errno. */
+int targets_open(pid_t pid, uint64_t start, uint64_t end);
 
 /* The libraries of probe tables where distributions and drivers put them, and those in the colon-separated list `more` of
  * directories (as LD_LIBRARY_PATH has it; may be NULL). */
