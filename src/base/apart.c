@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -257,4 +258,18 @@ int apart_run(apart_fn *fn, void *context, const struct apart_options *options, 
     int r = run(fn, context, options, shared, place, out);
     munmap(shared, sizeof(*shared));
     return r;
+}
+
+int apart_value(apart_fn *fn, void *context, const struct apart_options *options, void *ret_value,
+                size_t bytes)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer message = BUFFER_INIT(bytes);
+    int r = apart_run(fn, context, options, &message);
+    if (r == 0 && message.len != bytes)
+        r = -EBADMSG;
+    if (r < 0)
+        return r == -ETIME ? -ETIMEDOUT : r;
+    memcpy(ret_value, message.data, bytes);
+    return 0;
 }

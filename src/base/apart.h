@@ -10,6 +10,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct buffer;
@@ -30,6 +31,10 @@ typedef int apart_fn(struct buffer *out, void *context);
 /* 0 with all that `fn` appended in `out`; what `fn` returned; -ETIME; -ECHILD when it died; -EBUSY when too many of that owner run or were left behind;
  * -errno. On failure `out` is as it was. */
 int apart_run(apart_fn *fn, void *context, const struct apart_options *options, struct buffer *out);
+
+/* The same for an answer of exactly `bytes` bytes. -EBADMSG: it is of another size. -ETIMEDOUT instead of -ETIME. */
+int apart_value(apart_fn *fn, void *context, const struct apart_options *options, void *ret_value,
+                size_t bytes);
 
 /* By who may run in such a child: it goes on. Nothing anywhere else. */
 void apart_beat(void);

@@ -38,23 +38,7 @@ static int heap_look(struct buffer *out, void *context)
     return r == 0 ? buffer_append(out, &found, sizeof(found)) : r;
 }
 
-/* With our own rights, in a child that may hang. */
-static int look_apart(const struct heap_ages_wish *wish, uint32_t owner,
-                      struct heap_ages_found *ret_found)
-{
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer message = BUFFER_INIT(sizeof(*ret_found));
-    struct apart_options apart = {.all_ms = ANSWER_MS_MAX, .owner = owner};
-    int r = apart_run(heap_look, (void *)wish, &apart, &message);
-    if (r == 0 && message.len != sizeof(*ret_found))
-        r = -EBADMSG;
-    if (r < 0)
-        return r == -ETIME ? -ETIMEDOUT : r;
-    memcpy(ret_found, message.data, sizeof(*ret_found));
-    return 0;
-}
-
-static const struct ledger_book *heap_book(const struct ledger_process *p)
+const struct ledger_book *api_heap_book(const struct ledger_process *p)
 {
     for (size_t i = 0; i < p->n_books; i++)
         if (book_trailer_known(p->books[i]->identity->trailer_format))
@@ -62,7 +46,7 @@ static const struct ledger_book *heap_book(const struct ledger_process *p)
     return NULL;
 }
 
-static bool runs(struct ledger *ledger, struct ledger_process *p)
+bool api_heap_readable(struct ledger *ledger, struct ledger_process *p)
 {
     ledger_update_state(ledger, p);
     return ledger_process_holds(p) && ledger_process_reachable(p) && p->pid_proved;
@@ -77,13 +61,14 @@ static int heap_take(struct job *job, struct ledger *ledger, struct ledger_proce
     const struct http_viewer *viewer = http_viewer(job->call);
     struct heap_ages_wish wish;
     struct heap_ages_found found;
-    if (!runs(ledger, p))
+    struct apart_options apart = {.all_ms = ANSWER_MS_MAX, .owner = p->uid};
+    if (!api_heap_readable(ledger, p))
         return -ESRCH;
     heap_ages_wish_make(p->pid, book->identity, proc_monotonic_ns(), &wish);
     int r = geteuid() != 0 || viewer->sees_all
-                ? look_apart(&wish, p->uid, &found)
+                ? apart_value(heap_look, &wish, &apart, &found, sizeof(found))
                 : broker_ages(job->api->daemon->broker, viewer->uid, &wish, ANSWER_MS_MAX, &found);
-    if (r == 0 && !runs(ledger, p))
+    if (r == 0 && !api_heap_readable(ledger, p))
         r = -ESRCH;
     if (r < 0)
         return r;
@@ -184,7 +169,7 @@ static void run(struct job *job)
     struct ages ages = {0};
     uint64_t searched = 0;
     int r = part_open(&job->part, &ledger, &p);
-    const struct ledger_book *book = r == 0 ? heap_book(p) : NULL;
+    const struct ledger_book *book = r == 0 ? api_heap_book(p) : NULL;
     bool heap = wish->heap || (!wish->device && (book || !p || !has_device(p)));
     if (r == 0 && heap)
         r = book ? heap_take(job, ledger, p, book, &ages, &searched) : -ENOENT;

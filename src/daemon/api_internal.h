@@ -95,10 +95,17 @@ void api_answer_scan(struct http_call *call, void *context);
 struct ledger_process *api_own_process(struct http_call *call, struct daemon *daemon);
 
 /* The same for any process, with a book (*ret_process) or without one (NULL). False: the call has its problem, or is run again. */
-/* The body {"on": true}: false, and the call has its problem. */
-bool api_wish_on(struct http_call *call, bool *ret_on);
 bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
                  struct ledger_process **ret_process);
+
+/* The body {"on": true}: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on);
+
+/* The book by which blocks are found in the memory of the process; NULL: there is none. */
+const struct ledger_book *api_heap_book(const struct ledger_process *process);
+
+/* Does it run, and is its PID proved to be that of its book? Before its memory is read. */
+bool api_heap_readable(struct ledger *ledger, struct ledger_process *process);
 
 /* ---- work for the worker: api_job.c ---- */
 

@@ -9,7 +9,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "book/trailer.h"
 #include "daemon/api_internal.h"
 #include "daemon/broker.h"
 #include "daemon/daemon.h"
@@ -28,30 +27,6 @@ static int child_look(struct buffer *out, void *context)
     return r == 0 ? buffer_append(out, &found, sizeof(found)) : r;
 }
 
-/* With our own rights, in a child that may hang. */
-static int look_apart(const struct heap_scan_wish *wish, uint32_t owner,
-                      struct heap_scan_found *ret_found)
-{
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer message = BUFFER_INIT(sizeof(*ret_found));
-    struct apart_options apart = {.all_ms = HEAP_SCAN_MS_MAX, .owner = owner};
-    int r = apart_run(child_look, (void *)wish, &apart, &message);
-    if (r == 0 && message.len != sizeof(*ret_found))
-        r = -EBADMSG;
-    if (r < 0)
-        return r == -ETIME ? -ETIMEDOUT : r;
-    memcpy(ret_found, message.data, sizeof(*ret_found));
-    return 0;
-}
-
-static struct ledger_book *heap_book(const struct ledger_process *p)
-{
-    for (size_t i = 0; i < p->n_books; i++)
-        if (book_trailer_known(p->books[i]->identity->trailer_format))
-            return p->books[i];
-    return NULL;
-}
-
 /* The viewer's rights decide, as the kernel sees them: see api_ages.c. */
 static int look(struct job *job, const struct ledger_process *p, const struct ledger_book *book,
                 uint32_t sites, struct heap_scan_found *ret_found)
@@ -59,9 +34,10 @@ static int look(struct job *job, const struct ledger_process *p, const struct le
     const struct http_viewer *viewer = http_viewer(job->call);
     struct heap_scan_wish wish = {.sites = sites,
                                   .gaps_are_roots = p->losses[BOOK_LOSS_SUSPENDED] > 0};
+    struct apart_options apart = {.all_ms = HEAP_SCAN_MS_MAX, .owner = p->uid};
     heap_ages_wish_make(p->pid, book->identity, proc_monotonic_ns(), &wish.heap);
     if (geteuid() != 0 || viewer->sees_all)
-        return look_apart(&wish, p->uid, ret_found);
+        return apart_value(child_look, &wish, &apart, ret_found, sizeof(*ret_found));
     return broker_scan(job->api->daemon->broker, viewer->uid, &wish, HEAP_SCAN_MS_MAX, ret_found);
 }
 
@@ -155,11 +131,9 @@ static void run(struct job *job)
     struct heap_scan_found found;
     struct book_names names = {0};
     int r = part_open(&job->part, &ledger, &p);
-    if (r == 0) {
-        ledger_update_state(ledger, p);
-        r = ledger_process_holds(p) && ledger_process_reachable(p) && p->pid_proved ? 0 : -ESRCH;
-    }
-    const struct ledger_book *book = r == 0 ? heap_book(p) : NULL;
+    if (r == 0 && !api_heap_readable(ledger, p))
+        r = -ESRCH;
+    const struct ledger_book *book = r == 0 ? api_heap_book(p) : NULL;
     if (r == 0)
         r = book ? book_names_load(book, &names) : -ENOENT;
     if (r == 0)

@@ -383,7 +383,8 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
     int r = is_blamed(broker, uid) ? -ETIMEDOUT
                                    : question_try(broker, uid, pid, q, fd, ret_answer, ret_fd);
     pthread_mutex_unlock(&broker->lock);
-    return r;
+    return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
+                                                                          : r;
 }
 
 static bool path_copy(char to[static BROKER_PATH_MAX], const char *from)
@@ -411,8 +412,6 @@ int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted 
     q->has_path = path_copy(q->path, wanted->path);
     q->before_s = wanted->before_s;
     int r = question_ask(broker, uid, wanted->pid, q, wanted->mapped, &answer, &fd);
-    if (r == 0 && answer.result < 0 && answer.result > -4096)
-        r = (int)answer.result;
     if (r == 0 && fd < 0)
         r = -ECHILD;
     if (r < 0 && fd >= 0)
@@ -439,8 +438,6 @@ int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish
     q->timeout_ms = timeout_ms;
     q->ages = *wish;
     int r = question_ask(broker, uid, wish->pid, q, -1, &answer, &fd);
-    if (r == 0 && answer.result < 0 && answer.result > -4096)
-        r = (int)answer.result;
     if (r == 0)
         *ret_found = answer.found;
     log_debug("broker: memory of PID %d for uid %u: %s", (int)wish->pid, uid,
@@ -462,8 +459,6 @@ int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish
     q->timeout_ms = timeout_ms;
     q->scan = *wish;
     int r = question_ask(broker, uid, wish->heap.pid, q, -1, &answer, &fd);
-    if (r == 0 && answer.result < 0 && answer.result > -4096)
-        r = (int)answer.result;
     if (r == 0 && answer.scanned.n_sites > HEAP_SCAN_SITES)
         r = -EBADMSG;
     for (size_t i = 0; r == 0 && i < answer.scanned.n_sites; i++)
@@ -490,8 +485,6 @@ int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t ti
     q->timeout_ms = timeout_ms;
     q->pid = pid;
     int r = question_ask(broker, uid, pid, q, -1, &answer, &fd);
-    if (r == 0 && answer.result < 0 && answer.result > -4096)
-        r = (int)answer.result;
     if (r == 0 && !explain_valid(&answer.explain))
         r = -EBADMSG;
     if (r == 0)
