@@ -21,8 +21,8 @@ enum { APART_OWNER_MAX = 8, APART_ALL_MAX = 64 };
 struct apart_options {
     uint64_t all_ms;    /* for everything; 0: as long as it takes */
     uint64_t silent_ms; /* without apart_beat(); 0: no limit */
-    uint32_t owner;     /* the user whose memory it is: who makes it hang has his own places only */
-    bool keep_files;    /* the child needs them, and nobody minds if it keeps them for good */
+    uint32_t owner;     /* the user whose memory it is: a user who makes it hang takes only own places */
+    bool keep_files;    /* the child needs them, and may keep them for good */
 };
 
 /* In the child: append what was found. 0 or -errno, which the caller gets. */

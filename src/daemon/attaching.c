@@ -372,7 +372,7 @@ static void adopt(void *context)
     DIR *dir = opendir(TRACE_ASK_DIR);
     children_reap(a);
     for (size_t i = 0; i < ATTACHING_MAX; i++)
-        start_limit(&a->all[i]); /* also where nobody asks any more */
+        start_limit(&a->all[i]); /* whether or not a client still asks */
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid, end = 0;
         if (sscanf(entry->d_name, "heap-%d.sock%n", &pid, &end) != 1 || !end ||

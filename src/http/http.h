@@ -31,7 +31,7 @@ enum {
     HTTP_BODY_MAX = 64 << 10,   /* that a client may send */
     HTTP_ANSWER_MAX = 64 << 20, /* bytes of one answer */
     HTTP_NAME_MAX = 63,         /* of a viewer */
-    HTTP_FROM_MAX = 63,         /* the address that he comes from */
+    HTTP_FROM_MAX = 63,         /* the address of the client */
     HTTP_CODE_MAX = 47,         /* of a problem: "bad-query" */
     HTTP_NODE_TOKEN_MAX = 127,
     HTTP_VIEWER_NOBODY = UINT32_MAX, /* uid of a token that belongs to no user */

@@ -14,7 +14,7 @@ struct heap_options {
     pid_t pid;
     const char *dir;    /* of books; NULL: the usual places */
     const char *socket; /* to answer at (control.h); NULL: nowhere */
-    int ready_fd;       /* "ready\n" is written there once the probes are in; -1: nobody waits */
+    int ready_fd;       /* "ready\n" is written there once the probes are in; -1: not */
     uint32_t uid; /* on behalf of this user, who must be allowed to trace the process; 0: root */
     unsigned linger_s;     /* end so long after the last holder went; 0: never */
     bool keep_ended;       /* leave the book of an ended process for the daemon */

@@ -279,7 +279,7 @@ static void losses_tell(struct heap *h)
     store_relaxed(&losses[BOOK_LOSS_SITES_FULL], load_relaxed(&s->lost_nodes));
 }
 
-/* While a window is open, nobody knows yet what it stands for. */
+/* While a window is open, its weight is not known yet. */
 static bool tells(const struct heap *h)
 {
     return !h->budget.windowed || !h->budget.in || h->budget.closing;
