@@ -21,7 +21,7 @@ enum { APART_OWNER_MAX = 8, APART_ALL_MAX = 64 };
 struct apart_options {
     uint64_t all_ms;    /* for everything; 0: as long as it takes */
     uint64_t silent_ms; /* without apart_beat(); 0: no limit */
-    uint32_t owner;     /* the user whose memory it is: a user who makes it hang takes only own places */
+    uint32_t owner;     /* the user whose memory it is, who alone loses places where it hangs */
     bool keep_files;    /* the child needs them, and may keep them for good */
 };
 
