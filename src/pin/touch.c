@@ -1,9 +1,9 @@
 /* touch.c: see touch.h. */
 #include "pin/touch.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,16 +85,17 @@ static uint64_t places_resident(void)
     return bits;
 }
 
-/* Has the program written here? Only where the page is there already, and through the kernel: the
- * program may have protected it. A program that writes zeros is not seen. */
+/* Has the program written here? Only where the page is there already. The kernel reads it, since the
+ * program may have protected it, and from a file that is closed at once, as a fork may come any
+ * time. A program that writes zeros is not seen. */
 static bool written_at(uintptr_t address)
 {
     char sample[SAMPLE];
-    struct iovec to = {sample, sizeof(sample)}, from = {(void *)address, sizeof(sample)};
-    if (!resident_at(address) ||
-        syscall(SYS_process_vm_readv, getpid(), &to, 1ul, &from, 1ul, 0ul) != (long)sizeof(sample))
-        return false;
-    for (unsigned i = 0; i < SAMPLE; i++)
+    int fd = resident_at(address) ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1;
+    ssize_t n = fd < 0 ? -1 : pread(fd, sample, sizeof(sample), (off_t)address);
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = 0; i < n; i++)
         if (sample[i])
             return true;
     return false;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Smart pinning on a machine with a GPU: two hot and 25 cold buffers, hostile traces, PyTorch. Run by script/test-gpu pin.
 
-Usage: pin_run.py BIN OUT [--quick] [--seconds N] [--rounds A,B,C] [--sizes MIB,...] [--parts torch,traces,shadow,fork,seed]
+Usage: pin_run.py BIN OUT [--quick] [--seconds N] [--rounds A,B,C] [--sizes MIB,...] [--policies P,...] [--parts torch,traces,shadow,fork,seed]
 
 BIN has libmemoir-cuda.so in lib/ and pin_bench. Results go to OUT/pin.json, a table to OUT/pin.txt. Policies are interleaved; what is measured so far is saved
 after every step. Ends within N seconds (default: 540); rounds for which there was no time are reported. Exits with 1 when a row misses.
@@ -20,6 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 SIZES = [1, 4, 16, 31, 32, 64, 128, 256]
 POLICIES = ("malloc", "host", "seed", "use", "auto", "profile")
+CHOSEN = set(POLICIES)
 PARTS = ("take", "touch", "copy", "drop")  # of the whole time; "register" is part of copy and drop
 
 
@@ -95,6 +96,8 @@ def seed_workload(b, quick, results, save):
                 entry["wire"] = b.bench("wire", mib)
             for variant in ("turn", "together"):
                 for policy in POLICIES:
+                    if policy not in CHOSEN:
+                        continue
                     if policy == "malloc" and (n > 0 or variant == "together" or mib > (64 if quick else 128)):
                         continue
                     if policy == "profile" and (n > 0 or variant == "together"):
@@ -242,6 +245,8 @@ def main():
     seconds = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 540
     if "--sizes" in sys.argv:
         SIZES[:] = [int(s) for s in sys.argv[sys.argv.index("--sizes") + 1].split(",")]
+    if "--policies" in sys.argv:
+        CHOSEN.intersection_update(sys.argv[sys.argv.index("--policies") + 1].split(","))
     if "--rounds" in sys.argv:
         ROUNDS[:] = [int(s) for s in sys.argv[sys.argv.index("--rounds") + 1].split(",")]
     parts = sys.argv[sys.argv.index("--parts") + 1].split(",") if "--parts" in sys.argv else None
