@@ -21,7 +21,7 @@ struct attach_values {
     struct command_common common;
     const char *dir, *socket, *budget;
     uint64_t sample_bytes, blocks;
-    bool json, quiet;
+    bool children, json, quiet;
 };
 
 static const struct attach_values defaults = {0};
@@ -36,6 +36,8 @@ static const struct option_spec attach_options[] = {
     {"budget", 0, OPTION_STRING, AT(budget), "PERCENT",
      "share of the process's CPU time for the probes; above it they are in for part of the time, and figures are "
      "estimates (default: 5; 0: no limit)"},
+    {"children", 0, OPTION_FLAG, AT(children),
+     .help = "attach to the processes that it forks, too; what they execute is not followed"},
     OPTION_JSON,
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
@@ -63,7 +65,10 @@ static int ask_memoird(const struct attach_values *v, bool on, pid_t pid, int *r
     struct buffer answer = BUFFER_INIT(ANSWER_MAX);
     snprintf(target, sizeof(target), "/api/v1/processes/%d/tracking", (int)pid);
     int r = http_ask_post(v->socket ? v->socket : HTTP_ASK_PATH, target,
-                          on ? "{\"on\":true}" : "{\"on\":false}", ret_status, &answer);
+                          !on           ? "{\"on\":false}"
+                          : v->children ? "{\"on\":true,\"children\":true}"
+                                        : "{\"on\":true}",
+                          ret_status, &answer);
     if (r < 0)
         return r;
     if (*ret_status == 200)
@@ -113,7 +118,8 @@ static int attach(const struct attach_values *v, pid_t pid, char why[static WHY_
     struct trace_heap_options options = {.dir = v->dir,
                                          .sample_bytes = v->sample_bytes,
                                          .blocks_max = v->blocks,
-                                         .budget = v->budget};
+                                         .budget = v->budget,
+                                         .children = v->children};
     bool own = own_options(v) && !v->socket;
     int r = own ? -ENOENT : ask_memoird(v, true, pid, &status, why);
     if (r == 0 || r == -EREMOTEIO)
@@ -173,7 +179,8 @@ static const struct command_section attach_sections[] = {
      "Root, and through memoird the user of the process, if that user could trace it with ptrace. Linux 6.6 or later on x86-64 is needed."},
     {"LIMITS",
      "operator new of jemalloc, tcmalloc and mimalloc does not call malloc and may throw, so it is not seen: use memoir run for C++ programs with "
-     "these. Programs in Go have no malloc. Children of the process are not attached."},
+     "these. Programs in Go have no malloc. Children of the process are attached with --children, a third of a second after the "
+     "fork; a program that the process or a child executes is not."},
     {0},
 };
 

@@ -98,8 +98,8 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
 bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
                  struct ledger_process **ret_process);
 
-/* The body {"on": true}: false, and the call has its problem. */
-bool api_wish_on(struct http_call *call, bool *ret_on);
+/* The body {"on": true}, with "children": true where `ret_children` is not NULL: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children);
 
 /* The book by which blocks are found in the memory of the process; NULL: there is none. */
 const struct ledger_book *api_heap_book(const struct ledger_process *process);

@@ -222,6 +222,13 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["on"],
     "additionalProperties": false,
+    "properties": {
+        "on": {"type": "boolean"},
+        "children": {"type": "boolean", "description": "of a process that is attached: those that it forks, too"}}})},
+{"TracingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
     "properties": {"on": {"type": "boolean"}}})},
 {"Tracking", JSON({
     "type": "object",

@@ -207,7 +207,7 @@ static __noinline void gone_tell(uint32_t record, uint64_t address)
     g->record = record;
     g->tid = (uint32_t)bpf_get_current_pid_tgid();
     g->address = address;
-    bpf_ringbuf_submit(g, record == HEAP_RECORD_EXEC ? 0 : RING_NO_WAKEUP);
+    bpf_ringbuf_submit(g, record == HEAP_RECORD_GONE ? RING_NO_WAKEUP : 0);
 }
 
 /* ---- blocks ---- */
@@ -513,6 +513,22 @@ int heap_exec(void *args)
         return 0;
     state.ended = 1;
     gone_tell(HEAP_RECORD_EXEC, 0);
+    return 0;
+}
+
+/* A process that it forks. One that shares its memory (vfork, posix_spawn) is about to execute another program. */
+SEC("raw_tp/sched_process_fork")
+int heap_fork(uint64_t *args)
+{
+    uint32_t own = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+    if (own != state.pid || state.ended)
+        return 0;
+    const struct task_struct *parent = (const struct task_struct *)args[0];
+    const struct task_struct *child = (const struct task_struct *)args[1];
+    uint32_t pid = (uint32_t)BPF_CORE_READ(child, tgid);
+    if (pid == own || BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm))
+        return 0;
+    gone_tell(HEAP_RECORD_FORK, pid);
     return 0;
 }
 

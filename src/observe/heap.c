@@ -35,6 +35,18 @@ static const char *end_word(enum heap_end end)
     return words[end];
 }
 
+/* PIDs of the children that have an observer. */
+static void children_json(const struct heap *h, struct json *json)
+{
+    json_key(json, "children");
+    json_array_begin(json);
+    for (size_t i = 0; i < HEAP_CHILDREN_MAX; i++)
+        if (h->children.all[i].pid && h->children.all[i].observer)
+            json_i64(json, h->children.all[i].pid);
+    json_array_end(json);
+    json_field_u64(json, "missed_children", h->children.missed);
+}
+
 static void status_json(struct heap *h, struct buffer *out)
 {
     const struct heap_state *s = heap_kernel_state(h->kernel);
@@ -77,6 +89,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "lost_stacks", load_relaxed(&s->lost_samples) + h->stacks_lost);
     json_field_u64(&json, "stacks", h->samples_taken);
     json_field_u64(&json, "callers", h->n_told);
+    children_json(h, &json);
     json_field_u64(&json, "alloc_program_ns", (uint64_t)alloc_ns);
     json_field_u64(&json, "free_program_ns", (uint64_t)free_ns);
     json_object_end(&json);
@@ -135,6 +148,7 @@ static int probes_load(struct heap *h)
         .pid = h->options->pid,
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
+        .children = h->options->children,
     };
     int r = heap_target_find(h->options->pid, &h->target, h->why);
     if (r == 0)
@@ -247,6 +261,7 @@ static void on_tick(struct heap *h, int tick, bool *early)
     if (read(tick, &passed, sizeof(passed)) != sizeof(passed))
         return;
     heap_book_tell(h);
+    heap_children_look(h);
     if (*early && now - h->attached_ns > HEAP_EARLY_MS * NS_PER_MS) {
         *early = false;
         tick_set(tick, HEAP_TICK_MS);
@@ -336,6 +351,8 @@ static void finish(struct heap *h)
         if (h->told && h->samples && h->callers)
             heap_book_tell(h);
     }
+    if (h->end == HEAP_DETACHED || h->end == HEAP_FAILED)
+        heap_children_stop(h);
     heap_book_release(h);
     control_free(h->control);
     heap_callers_free(h->callers);

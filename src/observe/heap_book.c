@@ -249,6 +249,8 @@ void heap_book_record(void *heap, const void *record, size_t bytes)
         struct heap_sample *sample = sample_slot(h, gone->address);
         if (sample->address)
             sample_remove(h, sample);
+    } else if (kind == HEAP_RECORD_FORK) {
+        heap_children_forked(h, (pid_t)gone->address);
     } else if (kind == HEAP_RECORD_EXEC) {
         h->end = HEAP_EXECUTED;
     }

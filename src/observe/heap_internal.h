@@ -32,6 +32,14 @@ struct heap_sample {
     uint64_t bytes;
 };
 
+/* Processes that it forked; pid 0: unused. */
+enum { HEAP_CHILDREN_MAX = 32 };
+
+struct heap_child {
+    pid_t pid, observer; /* observer 0: not yet */
+    uint64_t forked_ns;
+};
+
 enum heap_end { HEAP_RUNS, HEAP_DETACHED, HEAP_EXITED, HEAP_EXECUTED, HEAP_FAILED };
 
 struct heap {
@@ -55,6 +63,11 @@ struct heap {
     struct heap_sample *samples; /* a hash by address */
     size_t n_samples, cap_samples;
     uint64_t samples_taken, stacks_lost, lost_told;
+
+    struct heap_children {
+        struct heap_child all[HEAP_CHILDREN_MAX];
+        uint64_t missed; /* too many at a time, or no observer could be started */
+    } children;
 
     struct heap_budget {
         uint64_t calls, cpu_ns;     /* at the last look, or when the window opened */
@@ -80,6 +93,15 @@ void heap_probes_out(struct heap *h);
 void heap_budget_begin(struct heap *h);
 /* At every tick. -errno: the probes could not be put in again. */
 int heap_budget_look(struct heap *h);
+
+/* ---- heap_children.c ---- */
+
+/* A record of the ring says that the process forked. */
+void heap_children_forked(struct heap *h, pid_t pid);
+/* At every tick: start observers, see which have ended. */
+void heap_children_look(struct heap *h);
+/* Ends their observers, and waits for a few seconds until they have. */
+void heap_children_stop(struct heap *h);
 
 /* ---- heap_rights.c ---- */
 

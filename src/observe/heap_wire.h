@@ -102,6 +102,7 @@ enum heap_record {
     HEAP_RECORD_STACK = 1, /* struct heap_stack */
     HEAP_RECORD_GONE = 2,  /* struct heap_gone: a sampled block was freed */
     HEAP_RECORD_EXEC = 3,  /* struct heap_gone */
+    HEAP_RECORD_FORK = 4,  /* struct heap_gone: `address` is the PID of the new process */
 };
 
 struct heap_gone {

@@ -166,6 +166,14 @@ static bool fork_child(void)
            WEXITSTATUS(status) == 9;
 }
 
+/* A child that reads commands in its place, until it is told to exit. */
+static void child_serve(void)
+{
+    pid_t child = fork();
+    if (child > 0 && waitpid(child, NULL, 0) != child)
+        _exit(11);
+}
+
 static void say(double value, const char *what)
 {
     char line[128];
@@ -196,6 +204,8 @@ static void act(const char *word, size_t first, size_t second)
         cross_threads(first, second);
     else if (strcmp(word, "fork") == 0 && !fork_child())
         _exit(10);
+    else if (strcmp(word, "child") == 0)
+        child_serve();
     else if (strcmp(word, "exec") == 0)
         execv("/proc/self/exe", arguments);
     else if (strcmp(word, "exit") == 0)

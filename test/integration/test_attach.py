@@ -150,6 +150,60 @@ class Life(AttachTest):
             self.assertEqual(program("work"), alone)
 
 
+class Children(AttachTest):
+    """A program that forks: the child reads the commands until it exits."""
+
+    def child_of(self, program):
+        program("child")
+        with open(f"/proc/{program.pid}/task/{program.pid}/children") as f:
+            return int(f.read().split()[0])
+
+    def test_a_child_is_counted_by_an_observer_of_its_own(self):
+        program = self.program()
+        heap = self.heap(program, "--children")
+        child = self.child_of(program)
+        self.eventually(lambda: heap.status()["children"], [child])
+        own = heap.of(child)
+        self.eventually(lambda: own.state(), "attached")
+        program("alloc", 10, 100)
+        program("free", 5)
+        self.assertEqual(own.live(), (500, 5))
+        self.assertEqual(heap.live(), (0, 0), "nothing of that is the parent's")
+        program.process.stdin.write(b"exit\n")
+        program.answer()  # the parent's
+        self.eventually(lambda: heap.status()["children"], [])
+        self.assertEqual(program.live("alloc", 1, 7), heap.live())
+
+    def test_a_detach_leaves_the_children_too(self):
+        program = self.program()
+        heap = self.heap(program, "--children")
+        own = heap.of(self.child_of(program))
+        self.eventually(lambda: own.state(), "attached")
+        self.assertEqual(heap.stop(), 0)
+        self.assertIsNone(own.state())
+        self.assertLess(float(program("pairs", 100000, 64)[1]), 500, "probes are left in the child")
+
+    def test_without_the_option_they_are_left_alone(self):
+        program = self.program()
+        heap = self.heap(program)
+        child = self.child_of(program)
+        program("alloc", 10, 100)
+        status = heap.status()
+        self.assertEqual((status["children"], status["live_bytes"]), ([], 0))
+        self.assertIsNone(heap.of(child).state())
+
+    def test_a_child_that_executes_a_program_is_not_followed(self):
+        program = self.program()
+        heap = self.heap(program, "--children")
+        child = self.child_of(program)
+        own = heap.of(child)
+        self.eventually(lambda: own.state(), "attached")
+        self.assertEqual(program("exec"), ["live", "1000000", "500"])
+        self.eventually(lambda: own.state(), None)
+        self.eventually(lambda: heap.status()["children"], [])
+        self.assertEqual(program("alloc", 1, 1), ["live", "1000001", "501"])
+
+
 class Budget(AttachTest):
     def test_above_the_budget_figures_are_estimates(self):
         program = self.program()
