@@ -8,6 +8,8 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/json_read.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/http_ask.h"
 #include "cli/process_word.h"
@@ -106,6 +108,31 @@ static int status_ask(pid_t pid, struct buffer *out)
     return fd < 0 ? fd : trace_ask(fd, "status", out, why);
 }
 
+/* One line where figures are estimates: by how much they may be off. */
+static void estimate_print(const struct buffer *status)
+{
+    struct json_read read;
+    struct json_text key;
+    uint64_t error = 0, live = 0;
+    bool estimate = false;
+    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX];
+    json_read_init(&read, buffer_string(status), status->len);
+    json_read_object(&read);
+    while (json_read_key(&read, &key))
+        if (json_text_is(&key, "error_bytes"))
+            estimate = json_read_u64(&read, &error);
+        else if (json_text_is(&key, "live_bytes"))
+            json_read_u64(&read, &live);
+        else
+            json_read_skip(&read);
+    if (json_read_finish(&read) < 0 || !estimate)
+        return;
+    printf("It allocates so often that probes are in for part of the time: figures are estimates, "
+           "%s live, give or take %s.\n",
+           units_format_bytes(live_text, live, UNITS_DECIMAL),
+           units_format_bytes(error_text, error, UNITS_DECIMAL));
+}
+
 static bool own_options(const struct attach_values *v)
 {
     return v->dir || v->sample_bytes || v->blocks || v->budget;
@@ -151,6 +178,7 @@ static int attach_run(const void *values, const struct operands *operands)
     } else if (v->json) {
         printf("{\"pid\":%d}\n", (int)pid);
     } else if (!v->quiet) {
+        estimate_print(&status);
         printf("%s process %d. Blocks that are older are not counted.\n"
                "Next: memoir sites %d, memoir leaks %d, memoir explain %d, memoir detach %d\n",
                already ? "Already attached to" : "Attached to", (int)pid, (int)pid, (int)pid,

@@ -38,8 +38,8 @@ struct attached {
     enum attaching_state state;
     bool children; /* those that it forks, too */
     bool ending;   /* it was told to */
-    int ready;   /* the observer says there whether it works; -1 */
-    int link;    /* the connection that holds it; -1 */
+    int ready;     /* the observer says there whether it works; -1 */
+    int link;      /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
     char why[ATTACHING_WHY_MAX];
@@ -224,9 +224,9 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
     snprintf(linger, sizeof(linger), "%d", ATTACHING_LINGER_S);
     snprintf(ready_fd, sizeof(ready_fd), "%d", READY_FD);
     snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
-    const char *arguments[20] = {"memoir-observe", "--heap", "--pid",   pid,          "--socket",
-                                 socket,           "--linger", linger, "--ready",    ready_fd,
-                                 "--for",          uid,      "--keep-ended"};
+    const char *arguments[20] = {"memoir-observe", "--heap",   "--pid",       pid,       "--socket",
+                                 socket,           "--linger", linger,        "--ready", ready_fd,
+                                 "--for",          uid,        "--keep-ended"};
     size_t n = 13;
     if (one->children)
         arguments[n++] = "--children";

@@ -75,6 +75,9 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);
+    if (h->budget.windowed)
+        json_field_u64(&json, "error_bytes",
+                       (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
     json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
     json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
     json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
@@ -162,7 +165,6 @@ static int probes_load(struct heap *h)
 
 int heap_probes_in(struct heap *h)
 {
-    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     for (size_t i = 0; i < h->target.n; i++) {
         const struct heap_target_file *f = &h->target.files[i];
         int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, h->why);
@@ -228,6 +230,7 @@ static int start(struct heap *h)
     }
     python_follow(h);
     uint64_t before = clock_monotonic_ns();
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     r = heap_probes_in(h);
     if (r < 0)
         return r;

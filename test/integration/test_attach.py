@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from attach_support import CPP, PROGRAM, STATIC, AttachTest, Heap
+from attach_support import CPP, PATIENCE_S, PROGRAM, STATIC, AttachTest, Heap
 
 LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 
@@ -205,19 +205,36 @@ class Children(AttachTest):
 
 
 class Budget(AttachTest):
-    def test_above_the_budget_figures_are_estimates(self):
+    def estimated(self, *command):
+        """Works until a few windows have closed: what it holds, and what the observer says then."""
         program = self.program()
-        heap = self.heap(program, "--budget", "15")
-        deadline = time.monotonic() + 60
+        heap = self.heap(program, "--budget", "25")
+        deadline = time.monotonic() + PATIENCE_S
         while heap.status()["windows"] < 3:
             self.assertLess(time.monotonic(), deadline, heap.status())
-            held, _ = program.live("mixed", 500)
+            held, _ = program.live(*command)
         status = heap.status()
         self.assertTrue(status["estimate"])
-        self.assertGreater(status["cpu_permille"], 150)
-        self.assertTrue(0.3 * held < status["live_bytes"] < 2 * held, (held, status))
+        self.assertGreater(status["cpu_permille"], 250)
+        return held, status, heap
+
+    def within(self, *command):
+        """The error that it states is two standard deviations: one of many runs may be outside."""
+        for _ in range(3):
+            held, status, heap = self.estimated(*command)
+            self.assertLess(status["error_bytes"], 0.9 * held, (held, status))
+            if abs(status["live_bytes"] - held) <= status["error_bytes"]:
+                return heap
+            heap.stop()
+        self.fail((held, status))
+
+    def test_above_the_budget_figures_are_estimates_with_their_error(self):
+        heap = self.within("mixed", 500)
         rows = self.json("query", "processes", "--show", "pid,heap", "--dir", heap.books)["rows"]
         self.assertIn("heap", rows[0].get("estimate", []), rows)
+
+    def test_blocks_that_come_and_go_between_windows_are_no_growth(self):
+        self.within("ring", 500, 60000)
 
     def test_below_it_they_are_exact(self):
         program = self.program()

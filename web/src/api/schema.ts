@@ -243,6 +243,12 @@ export interface Scan {
 
 export interface TrackingWish {
   on: boolean
+  /** of a process that is attached: those that it forks, too */
+  children?: boolean
+}
+
+export interface TracingWish {
+  on: boolean
 }
 
 export interface Tracking {
