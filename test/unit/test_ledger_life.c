@@ -224,6 +224,32 @@ static void process_has_exited_when_none_of_its_books_has_a_writer(void **state)
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_UNKNOWN);
 }
 
+static void one_writer_is_enough_to_live(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[2], old[2];
+    struct ledger_process *p = NULL, *replaced = NULL;
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b[i], name, BOOK_SOURCE_CLIENT);
+        b[i].h.pid_ns = 12345;
+        p = process_of(w, &b[i], name);
+        snprintf(name, sizeof(name), "old%d.book", i);
+        book_begin(w, &old[i], name, BOOK_SOURCE_CLIENT);
+        replaced = process_of(w, &old[i], name);
+        assert_int_equal(flock(old[i].fd, LOCK_UN), 0);
+    }
+    /* Two books without a writer, and the PID goes on: an exec that keeps no book. */
+    assert_int_equal(ledger_update_state(w->ledger, replaced), LEDGER_REPLACED);
+    assert_int_equal(flock(b[1].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(flock(b[0].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_int_equal(flock(b[1].fd, LOCK_EX), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+}
+
 static void lock_of_a_book_on_behalf_tells_about_other_machines_only(void **state)
 {
     struct world *w = *state;
@@ -380,6 +406,7 @@ int main(void)
         WORLD_TEST(pid_with_another_start_is_told_but_not_probed),
         WORLD_TEST(pid_of_another_user_is_not_told),
         WORLD_TEST(process_has_exited_when_none_of_its_books_has_a_writer),
+        WORLD_TEST(one_writer_is_enough_to_live),
         WORLD_TEST(lock_of_a_book_on_behalf_tells_about_other_machines_only),
         WORLD_TEST(own_book_that_is_closed_closes_the_process),
         WORLD_TEST(memory_and_threads_of_a_living_process_are_told),
