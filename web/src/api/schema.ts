@@ -243,6 +243,12 @@ export interface Scan {
 
 export interface TrackingWish {
   on: boolean
+  /** of a process that is attached: those that it forks, too */
+  children?: boolean
+}
+
+export interface TracingWish {
+  on: boolean
 }
 
 export interface Tracking {
@@ -725,8 +731,7 @@ export interface History {
     name: string
     kind: Kind
     ordinal?: number
-    /** its name */
-    device?: string
+    device_name?: string
     /** its identity, as the table devices has it */
     device_id?: string
     space?: string
@@ -769,7 +774,7 @@ export interface Tick {
     pid: number
     program: string
     /** bytes a second */
-    rate: number
+    growth: number
     rss: number
   }[] | null
   processes: number
