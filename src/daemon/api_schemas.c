@@ -222,6 +222,13 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["on"],
     "additionalProperties": false,
+    "properties": {
+        "on": {"type": "boolean"},
+        "children": {"type": "boolean", "description": "of a process that is attached: those that it forks, too"}}})},
+{"TracingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
     "properties": {"on": {"type": "boolean"}}})},
 {"Tracking", JSON({
     "type": "object",
@@ -427,7 +434,7 @@ static const struct http_schema schemas[] = {
 {"Pinning", JSON({
     "type": "object",
     "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
-    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "kernel_pinned_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.pinning/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -437,6 +444,7 @@ static const struct http_schema schemas[] = {
         "pinned_peak_bytes": {"type": "integer"},
         "own_pinned_bytes": {"type": "integer", "description": "pinned by the program itself"},
         "live_bytes": {"type": "integer", "description": "of allocations that the library serves"},
+        "kernel_pinned_bytes": {"type": ["integer", "null"], "description": "of the whole machine, by the kernel's counters; null: it has none"},
         "budget_bytes": {"type": ["integer", "null"], "description": "null: unlimited"},
         "saved_s": {"type": "number"},
         "missed_s": {"type": "number"},
@@ -464,11 +472,13 @@ static const struct http_schema schemas[] = {
                 "site": {"type": "string"}}}},
         "sites": {"type": "array", "items": {
             "type": "object",
-            "required": ["site", "key", "allocations", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
+            "required": ["site", "key", "allocations", "advice", "saves_each_s", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
             "properties": {
                 "site": {"type": "string"},
                 "key": {"type": "string"},
                 "allocations": {"type": "integer"},
+                "advice": {"type": "string", "enum": ["pin", "reuse", "leave"], "description": "pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither"},
+                "saves_each_s": {"type": "number", "description": "what pinning saves for one allocation"},
                 "bytes": {"type": "integer", "description": "of the average allocation"},
                 "copies": {"type": "integer"},
                 "missed_s": {"type": "number"},
@@ -667,7 +677,7 @@ static const struct http_schema schemas[] = {
                 "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used, pressure ..."},
                 "kind": {"$ref": "#/components/schemas/Kind"},
                 "ordinal": {"type": "integer"},
-                "device": {"type": "string", "description": "its name"},
+                "device_name": {"type": "string"},
                 "device_id": {"type": "string", "description": "its identity, as the table devices has it"},
                 "space": {"type": "string"},
                 "capacity": {"type": "integer"},
@@ -700,10 +710,11 @@ static const struct http_schema schemas[] = {
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
         "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
-            "required": ["pid", "program", "rate", "rss"],
+            "description": "a row of the table host",
+            "required": ["pid", "program", "growth", "rss"],
             "properties": {
                 "pid": {"type": "integer"}, "program": {"type": "string"},
-                "rate": {"type": "integer", "description": "bytes a second"}, "rss": {"type": "integer"}}}},
+                "growth": {"type": "number", "description": "bytes a second"}, "rss": {"type": "integer"}}}},
         "processes": {"type": "integer"},
         "tracked": {"type": "integer"},
         "suspects": {"type": "integer", "description": "call sites that leak"}}})},
