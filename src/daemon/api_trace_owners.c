@@ -220,7 +220,8 @@ static int rows_json(const struct trace_view *v, const struct owned *owned, size
                                      .has_before = v->has_before,
                                      .context_estimate = v->context_estimate,
                                      .context_bytes = v->context_bytes,
-                                     .before_bytes = v->before_bytes};
+                                     .before_bytes = v->before_bytes,
+                                     .graph_peak_bytes = trace_history_graph_peak(v->history, -1)};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;
