@@ -55,6 +55,7 @@ static const struct query_spec specs[] = {
     {.by = "path", .show = "min(meals),any(meals),any(trend),same(trend)", .where = "trend>-100kB"},
     {.show = "name,weight,full,trend,meals", .sort = "-weight", .limit = 7, .others = true},
     {.by = "name", .show = "weight,avg(age),trend", .limit = 2, .others = true},
+    {.show = "name,speed,owner", .sort = "-speed", .limit = 3, .others = true},
 };
 
 static struct query_result *new_result(const struct query *query)
