@@ -324,6 +324,10 @@ enum lie {
     POINTS_BACKWARDS,
     POINTS_THAT_ARE_NOT_THERE,
     TRAILING_BYTE,
+    OTHERS_MIXED_AND_KNOWN,
+    OTHERS_PART_OF_NOTHING,
+    OTHERS_AVERAGE_OF_TOO_MANY,
+    OTHERS_COUNT_WITH_PER,
     LIES
 };
 
@@ -371,7 +375,21 @@ static void forge_row(struct buffer *to, enum lie lie)
     varint_put(to, 6);
 }
 
-static void forge_part(struct buffer *to, enum lie lie)
+/* What the rows that it dropped add up to. */
+static void forge_others(struct buffer *to, enum lie lie)
+{
+    buffer_append_char(to, QUERY_MIXED); /* their kinds, which no row may have */
+    forge_cell(to, QUERY_KNOWN, 30, lie == OTHERS_COUNT_WITH_PER ? 2 : 0);
+    forge_cell(to, lie == OTHERS_MIXED_AND_KNOWN ? QUERY_MIXED | QUERY_KNOWN : QUERY_MIXED, 1, 0);
+    forge_cell(to, QUERY_KNOWN, 1, lie == OTHERS_PART_OF_NOTHING ? 0 : 8);
+    forge_cell(to, QUERY_KNOWN, 60 * NS_PER_S,
+               lie == OTHERS_AVERAGE_OF_TOO_MANY ? (uint64_t)INT64_MAX + 1 : 30);
+    forge_cell(to, QUERY_KNOWN, 1, 0);
+    forge_cell(to, QUERY_UNKNOWN, 0, 0);
+}
+
+/* `pruned` rows are not sent; 0: others are not asked for. */
+static void forge_part(struct buffer *to, enum lie lie, uint64_t pruned)
 {
     static const struct {
         const char *name;
@@ -387,8 +405,8 @@ static void forge_part(struct buffer *to, enum lie lie)
     forge_text(to, lie == WHERE ? "tame" : "");
     forge_text(to, "");
     forge_text(to, "");
-    varint_put(to, 0);
-    varint_put(to, lie == OTHERS);
+    varint_put(to, pruned ? 1 : 0);
+    varint_put(to, lie == OTHERS ? 2 : pruned > 0);
     forge_text(to, "n");
     varint_put(to, (uint64_t)UINT32_MAX + 1 + (lie == VIEWER));
     varint_put(to, 7);
@@ -398,13 +416,14 @@ static void forge_part(struct buffer *to, enum lie lie)
         forge_text(to, columns[i].name);
         varint_put(to, i == 6 && lie == KIND ? (QUERY_FRAMES + 1) : columns[i].kind);
     }
-    varint_put(to, 0);
+    varint_put(to, pruned);
     varint_put(to, 0);
     varint_put(to, lie == FLAGS ? PARTIAL_INCOMPLETE + 1 : 0);
     varint_put(to, 0);
-    varint_put(to, lie == OTHERS_NOT_ASKED_FOR);
-    if (lie == OTHERS_NOT_ASKED_FOR)
-        forge_row(to, SOUND);
+    bool others = pruned > 0 || lie == OTHERS_NOT_ASKED_FOR;
+    varint_put(to, others);
+    if (others)
+        forge_others(to, lie);
     varint_put(to, lie == ROWS_THAT_ARE_NOT_THERE ? UINT64_C(1) << 50 : 1);
     forge_row(to, lie);
     if (lie == TRAILING_BYTE)
@@ -415,10 +434,10 @@ static void a_part_with_a_lie_is_refused_as_a_whole(void **unused)
 {
     struct query *query = pet_query(
         &(struct query_spec){.by = "kind", .show = "count,owner,full,avg(age),max(tame),meals"});
-    for (enum lie lie = SOUND; lie < LIES; lie++) {
+    for (enum lie lie = SOUND; lie < OTHERS_MIXED_AND_KNOWN; lie++) {
         struct query_result *result = new_result(query);
         struct buffer bytes = BUFFER_INIT(1 << 16);
-        forge_part(&bytes, lie);
+        forge_part(&bytes, lie, 0);
         int r = query_partial_read(result, bytes.data, bytes.len);
         if (r != (lie == SOUND ? 0 : -EINVAL))
             fail_msg("lie %d gives %d", lie, r);
@@ -429,6 +448,48 @@ static void a_part_with_a_lie_is_refused_as_a_whole(void **unused)
         else
             assert_int_equal(query_result_matched(result), 0);
         free(text);
+        buffer_release(&bytes);
+        query_result_free(result);
+    }
+    query_free(query);
+}
+
+/* Two parts, each with rows that it did not send: what all of them add up to. */
+static void rows_that_parts_dropped_add_up(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.by = "kind",
+                                       .show = "count,owner,full,avg(age),max(tame),meals",
+                                       .limit = 1,
+                                       .others = true});
+    for (enum lie lie = SOUND; lie < LIES; lie++) {
+        struct query_result *result = new_result(query);
+        struct buffer bytes = BUFFER_INIT(1 << 16);
+        forge_part(&bytes, SOUND, 5);
+        assert_int_equal(query_partial_read(result, bytes.data, bytes.len), 0);
+        buffer_reset(&bytes);
+        forge_part(&bytes, lie, 7);
+        int r = query_partial_read(result, bytes.data, bytes.len);
+        bool sound = lie == SOUND || lie == OTHERS_NOT_ASKED_FOR;
+        if (r != (sound ? 0 : -EINVAL))
+            fail_msg("lie %d gives %d", lie, r);
+        assert_int_equal(query_result_finish(result), 0);
+        assert_int_equal(query_result_others(result), sound ? 12 : 5);
+        assert_int_equal(query_result_other(result, 1).number, sound ? 60 : 30);
+        assert_int_equal(query_result_other(result, 2).state & QUERY_KNOWN, 0);
+        assert_int_equal(query_result_other(result, 3).number, sound ? 2 : 1);
+        assert_int_equal(query_result_other(result, 3).per, sound ? 16 : 8);
+        assert_int_equal(query_result_other(result, 4).number, 2 * NS_PER_S);
+        /* The same when it is sent on. */
+        struct query_result *next = new_result(query);
+        buffer_reset(&bytes);
+        assert_int_equal(query_partial_write(result, &bytes), 0);
+        assert_int_equal(query_partial_read(next, bytes.data, bytes.len), 0);
+        char *here = result_text(result), *there = result_text(next);
+        assert_string_equal(there, here);
+        free(here);
+        free(there);
+        query_result_free(next);
         buffer_release(&bytes);
         query_result_free(result);
     }
@@ -562,6 +623,7 @@ int main(void)
         cmocka_unit_test(columns_that_a_part_lacks_are_not_known),
         cmocka_unit_test(a_part_says_what_it_answers_and_where_it_comes_from),
         cmocka_unit_test(a_part_with_a_lie_is_refused_as_a_whole),
+        cmocka_unit_test(rows_that_parts_dropped_add_up),
         cmocka_unit_test(a_part_is_of_the_node_that_it_came_from),
         cmocka_unit_test(a_part_that_was_cut_is_incomplete),
         cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),
