@@ -120,6 +120,10 @@ static int switch_run(const struct command *command, const char *what, const voi
     if (r != COMMAND_OK || v->json)
         return r != COMMAND_OK ? r : document_print(document);
     const char *state = json_string_value(json_object_get(document, "state"));
+    if (state && strcmp(state, "none") == 0) {
+        puts("the process is not tracked any more");
+        return COMMAND_OK;
+    }
     printf("%s is ", what);
     words_print(state ? state : "switched");
     putchar('\n');
