@@ -104,7 +104,7 @@ static int make_query(const struct buffers_values *v, struct query **ret_query)
         int r = space_word_parse(&cmd_buffers, v->space, false, &space);
         if (r != COMMAND_OK)
             return r;
-        view_test_text(&where, "space", "=", ledger_space_name(space));
+        query_where_text(&where, "space", "=", ledger_space_name(space));
     }
     if (v->tag)
         view_test_word(&where, "tag", v->tag);

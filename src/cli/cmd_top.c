@@ -216,11 +216,11 @@ static void where_filter(struct buffer *where, const char *filter)
     unsigned long number = strtoul(filter, &end, 10);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer any = BUFFER_INIT(WHERE_MAX);
-    view_test_text(&any, "program", "~", filter);
+    query_where_text(&any, "program", "~", filter);
     buffer_append_str(&any, " or ");
     struct buffer user = BUFFER_INIT(WHERE_MAX), command = BUFFER_INIT(WHERE_MAX);
-    view_test_text(&user, "user", "~", filter);
-    view_test_text(&command, "command", "~", filter);
+    query_where_text(&user, "user", "~", filter);
+    query_where_text(&command, "command", "~", filter);
     /* Our own command line has the filter in it. */
     buffer_printf(&any, "%s or (%s and pid!=%d)", buffer_string(&user), buffer_string(&command),
                   (int)getpid());

@@ -19,6 +19,7 @@
 #include "cli/term.h"
 #include "cli/view.h"
 #include "query/query.h"
+#include "query/view.h"
 
 enum {
     LINE_MAX_BYTES = 64 << 10,
@@ -240,7 +241,7 @@ int elsewhere_run(const struct command *command, const void *values,
         return command_misuse(command, "'%s' does not go with --cluster and --node",
                               operands->words[0]);
     if (operands->n)
-        view_test_text(&where, view->operand, "=", operands->words[0]);
+        query_where_text(&where, view->operand, "=", operands->words[0]);
     if (word_of(command, values, "where"))
         view_test(&where, "(%s)", word_of(command, values, "where"));
     struct query_spec spec = {.table = view->table,

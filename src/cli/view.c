@@ -45,27 +45,16 @@ void view_test(struct buffer *where, const char *fmt, ...)
     va_end(args);
 }
 
-void view_test_text(struct buffer *where, const char *column, const char *op, const char *value)
-{
-    view_test(where, "%s%s\"", column, op);
-    for (; *value; value++) {
-        if (*value == '"' || *value == '\\')
-            buffer_append_char(where, '\\');
-        buffer_append_char(where, *value);
-    }
-    buffer_append_char(where, '"');
-}
-
 /* A pattern with a star at the end, and none that has more there: the whole of it, in any case of letters. */
 void view_test_word(struct buffer *where, const char *column, const char *value)
 {
     MEMOIR_CLEANUP(buffer_release)
     struct buffer pattern = BUFFER_INIT(WHERE_MAX);
     buffer_printf(&pattern, "%s*", value);
-    view_test_text(where, column, "~", buffer_string(&pattern));
+    query_where_text(where, column, "~", buffer_string(&pattern));
     buffer_reset(&pattern);
     buffer_printf(&pattern, "%s?*", value);
-    view_test_text(where, column, "!~", buffer_string(&pattern));
+    query_where_text(where, column, "!~", buffer_string(&pattern));
 }
 
 void view_test_device(struct buffer *where, const char *device)

@@ -59,9 +59,7 @@ struct query_style view_style(const struct view_options *options);
 
 /* Append a test to an expression, joined by "and". */
 void view_test(struct buffer *where, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same with a value in quotes: COLUMN OPERATOR "VALUE". */
-void view_test_text(struct buffer *where, const char *column, const char *op, const char *value);
-/* The same value in any case of letters. */
+/* COLUMN has this value, in any case of letters. See also query_where_text(). */
 void view_test_word(struct buffer *where, const char *column, const char *value);
 /* A user by name or number: COMMAND_OK, or COMMAND_NOTHING after a word on stderr. */
 int view_test_user(struct buffer *where, const char *user);

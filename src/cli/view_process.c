@@ -27,7 +27,7 @@ int view_process(const struct command *command, const char *name,
     if (process_word_pid(word, &pid))
         view_test(&where, "pid=%" PRIu64, pid);
     else
-        view_test_text(&where, "program", "=", word);
+        query_where_text(&where, "program", "=", word);
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
     MEMOIR_CLEANUP(query_result_freep)

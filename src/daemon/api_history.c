@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_history.h"
@@ -19,6 +20,7 @@
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
+#include "query/view.h"
 
 enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, NAME_MAX_BYTES = 96 };
 
@@ -67,89 +69,177 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
     return 0;
 }
 
-/* ---- the answer ---- */
+/* ---- the layout of a view over time ----
+ *
+ * Rows of the table `history` share one list of times, and each has an array of values over it. */
 
-static void line_name(const struct read_line *line, char name[static NAME_MAX_BYTES])
+const char history_layout_show[] =
+    "series,measure,ordinal,device_name,device_id,space,capacity,start,points,peaks";
+enum {
+    SHOW_SERIES,
+    SHOW_MEASURE,
+    SHOW_ORDINAL,
+    SHOW_DEVICE,
+    SHOW_DEVICE_ID,
+    SHOW_SPACE,
+    SHOW_CAPACITY,
+    SHOW_START,
+    SHOW_POINTS,
+    SHOW_PEAKS
+};
+
+struct history_series {
+    uint64_t start_s;
+    size_t at, len; /* in history_layout.text */
+};
+
+void history_layout_release(struct history_layout *layout)
 {
-    const char *word = read_line_word(line, false);
-    if (line->on_device)
-        snprintf(name, NAME_MAX_BYTES, "device.%d.%s", line->ordinal, word);
-    else
-        snprintf(name, NAME_MAX_BYTES, "%s", word);
+    buffer_release(&layout->text);
+    free(layout->series);
+}
+
+static bool known(const struct query_value *value)
+{
+    return value->state & QUERY_KNOWN;
 }
 
 /* A percentage is a number with two decimals, as in queries. */
-static void points_json(const struct read_line *line, size_t n, bool most, struct json *json)
+static void points_json(const struct query_value *points, const struct history_world *time,
+                        bool percent, struct json *json)
 {
-    json_key(json, most ? "max" : "last");
+    size_t at = 0, n = known(points) ? query_points(points) : 0;
     json_array_begin(json);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t value = most ? line->points[i].max : line->points[i].last;
-        if (!line->points[i].present)
+    for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s) {
+        struct query_point point = at < n ? query_point(points, at) : (struct query_point){0};
+        if (at >= n || point.time_ns != t * NS_PER_S) {
             json_null(json);
-        else if (line->what == READ_PRESSURE)
-            json_double(json, (double)value / 100);
+            continue;
+        }
+        at++;
+        if (percent)
+            json_double(json, (double)point.value / 100);
         else
-            json_u64(json, value);
+            json_u64(json, point.value);
     }
     json_array_end(json);
 }
 
-static void line_json(const struct read_result *result, const struct read_line *line,
-                      const char *node, struct json *json)
+static void text_json(struct json *json, const char *key, const struct query_value *value)
 {
-    char name[NAME_MAX_BYTES], id[LEDGER_DEVICE_ID_MAX];
-    line_name(line, name);
+    if (!known(value))
+        return;
+    json_key(json, key);
+    json_string_n(json, value->text, value->len);
+}
+
+static void series_json(const struct query_value *values, const struct history_world *time,
+                        struct json *json)
+{
+    static const char percent_word[] = "percent/100";
+    const struct query_value *measure = &values[SHOW_MEASURE], *series = &values[SHOW_SERIES];
+    bool percent = known(measure) && measure->len == strlen(percent_word) &&
+                   memcmp(measure->text, percent_word, measure->len) == 0;
+    bool on_device = known(&values[SHOW_DEVICE_ID]);
+    char name[NAME_MAX_BYTES] = "";
+    if (on_device && known(&values[SHOW_ORDINAL]))
+        snprintf(name, sizeof(name), "device.%llu.",
+                 (unsigned long long)values[SHOW_ORDINAL].number);
+    size_t len = strlen(name);
+    snprintf(name + len, sizeof(name) - len, "%.*s", (int)series->len, series->text);
     json_object_begin(json);
     json_field_string(json, "name", name);
-    json_field_string(json, "kind", line->what == READ_PRESSURE ? "percent" : "bytes");
-    if (line->on_device) {
-        json_field_i64(json, "ordinal", line->ordinal);
-        json_field_string(json, "device", line->device);
-        json_field_string(json, "device_id", read_line_device_id(line, node, id));
-        json_field_string(json, "space", ledger_space_name(line->space));
+    json_field_string(json, "kind", percent ? "percent" : "bytes");
+    if (on_device && known(&values[SHOW_ORDINAL]))
+        json_field_u64(json, "ordinal", values[SHOW_ORDINAL].number);
+    if (on_device) {
+        text_json(json, "device_name", &values[SHOW_DEVICE]);
+        text_json(json, "device_id", &values[SHOW_DEVICE_ID]);
+        text_json(json, "space", &values[SHOW_SPACE]);
     }
-    if (line->has_capacity)
-        json_field_u64(json, "capacity", line->capacity);
-    points_json(line, result->n_steps, false, json);
-    points_json(line, result->n_steps, true, json);
+    if (known(&values[SHOW_CAPACITY]))
+        json_field_u64(json, "capacity", values[SHOW_CAPACITY].number);
+    json_key(json, "last");
+    points_json(&values[SHOW_POINTS], time, percent, json);
+    json_key(json, "max");
+    points_json(&values[SHOW_PEAKS], time, percent, json);
     json_object_end(json);
 }
 
-void history_json(const struct read_result *result, const char *node, struct json *json)
+int history_layout_add(struct history_layout *layout, const struct query_value *values,
+                       const struct history_world *time)
 {
-    json_field_u64(json, "from", result->since_s);
-    json_field_u64(json, "to", result->until_s);
-    json_field_u64(json, "step", result->step_s);
+    struct history_series *grown =
+        reallocarray(layout->series, layout->n + 1, sizeof(*layout->series));
+    if (!grown)
+        return -ENOMEM;
+    layout->series = grown;
+    struct json json;
+    json_init(&json, &layout->text);
+    size_t at = layout->text.len;
+    series_json(values, time, &json);
+    int r = json_finish(&json);
+    grown[layout->n++] = (struct history_series){
+        .start_s = known(&values[SHOW_START]) ? values[SHOW_START].number / NS_PER_S : 0,
+        .at = at,
+        .len = layout->text.len - at};
+    return r;
+}
+
+/* A PID may have been several processes in the time: the start of the one that began nearest to `start_s`, or of the last one
+ * where that is 0. */
+static uint64_t choose_start(const struct history_layout *layout, uint64_t start_s)
+{
+    uint64_t best_s = 0, best_far = UINT64_MAX;
+    for (size_t i = 0; i < layout->n; i++) {
+        uint64_t began_s = layout->series[i].start_s;
+        uint64_t far = !start_s            ? UINT64_MAX - 1 - began_s
+                       : began_s > start_s ? began_s - start_s
+                                           : start_s - began_s;
+        if (far < best_far) {
+            best_s = began_s;
+            best_far = far;
+        }
+    }
+    return best_s;
+}
+
+void history_layout_json(const struct history_layout *layout, const struct history_world *time,
+                         bool of_process, uint64_t start_s, struct json *json)
+{
+    uint64_t chosen_s = choose_start(layout, start_s);
+    json_field_u64(json, "from", time->from_s);
+    json_field_u64(json, "to", time->to_s);
+    json_field_u64(json, "step", time->read_step_s);
     json_key(json, "t");
     json_array_begin(json);
-    for (size_t i = 0; i < result->n_steps; i++)
-        json_u64(json, result->since_s + i * result->step_s);
+    for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s)
+        json_u64(json, t);
     json_array_end(json);
     json_key(json, "series");
     json_array_begin(json);
-    for (size_t i = 0; i < result->n_lines; i++)
-        line_json(result, &result->lines[i], node, json);
+    for (size_t i = 0; i < layout->n; i++)
+        if (!of_process || layout->series[i].start_s == chosen_s)
+            json_raw(json, layout->text.data + layout->series[i].at, layout->series[i].len);
     json_array_end(json);
     json_key(json, "oldest");
-    if (result->oldest_s)
-        json_u64(json, result->oldest_s);
+    if (time->oldest_s)
+        json_u64(json, time->oldest_s);
     else
         json_null(json);
-    json_field_u64(json, "damaged", result->damaged);
+    json_field_u64(json, "damaged", time->damaged);
 }
 
 /* ---- on the worker ---- */
 
 struct wish {
-    struct query *question; /* to the table `history`; NULL: the route's own answer */
+    struct query *question; /* to the table `history` */
     struct asking_viewer viewer;
     bool arrays;
-    struct read_query query;
-    bool of_process;
+    struct clustering_window window;
+    int64_t pid; /* of what=process; else 0 */
     uint64_t start_s;
-    char device[LEDGER_DEVICE_ID_MAX], node[HOST_NAME_MAX + 1];
-    char path[PATH_MAX_BYTES];
+    char node[HOST_NAME_MAX + 1], path[PATH_MAX_BYTES];
 };
 
 static void wish_free(struct wish *wish)
@@ -169,54 +259,93 @@ static bool is_alive(pid_t pid)
     return kill(pid, 0) == 0 || errno == EPERM;
 }
 
-static void run(struct job *job)
+static struct history_world history_of(const struct wish *wish)
+{
+    return (struct history_world){.path = wish->path,
+                                  .since_s = wish->window.since_s,
+                                  .until_s = wish->window.until_s,
+                                  .step_s = wish->window.step_s,
+                                  .pid = wish->pid};
+}
+
+static struct query_world world_of(const struct wish *wish, struct history_world *history)
+{
+    return (struct query_world){.history = history,
+                                .sees_all = wish->viewer.sees_all,
+                                .viewer_uid = wish->viewer.uid,
+                                .node = wish->node};
+}
+
+static void failed(struct http_call *call, int r)
+{
+    if (r == -E2BIG)
+        http_problem(call, 400, "too-many-points",
+                     "that would be too many points: ask for fewer, or for a shorter time");
+    else if (r == -EBADMSG)
+        http_problem(call, 500, "damaged", "the history is damaged; memoird sets it aside");
+    else
+        api_failed(call, "the history could not be read", r);
+}
+
+struct laying {
+    struct history_layout layout;
+    const struct history_world *history;
+};
+
+static int each_series(const struct query_row *row, const struct query_value *values, void *context)
+{
+    struct laying *laying = context;
+    return history_layout_add(&laying->layout, values, laying->history);
+}
+
+static void run_view(struct job *job)
 {
     const struct wish *wish = job->more;
-    MEMOIR_CLEANUP(read_release)
-    struct read_result result = {0};
-    int r = read_history(wish->path, &wish->query, &result);
-    if (r == -E2BIG) {
-        http_problem(job->call, 400, "too-many-points",
-                     "that would be too many points: ask for fewer, or for a shorter time");
-        return;
-    }
-    if (r == -EBADMSG) {
-        http_problem(job->call, 500, "damaged", "the history is damaged; memoird sets it aside");
-        return;
-    }
-    if (r < 0 && r != -ENOENT) {
-        api_failed(job->call, "the history could not be read", r);
-        return;
-    }
-    if (r == -ENOENT) /* nothing was written yet: an answer without series */
-        result = (struct read_result){.since_s = wish->query.since_s,
-                                      .until_s = wish->query.until_s,
-                                      .step_s = wish->query.step_s};
-    if (wish->of_process && !result.pid_known && !is_alive((pid_t)wish->query.pid)) {
+    struct history_world history = history_of(wish);
+    struct query_world world = world_of(wish, &history);
+    struct laying laying = {.layout.text = BUFFER_INIT(HTTP_ANSWER_MAX), .history = &history};
+    int r = query_each(wish->question, &world, each_series, &laying);
+    if (r < 0) {
+        failed(job->call, r);
+    } else if (wish->pid && !history.pid_known && !is_alive((pid_t)wish->pid)) {
         http_problem(job->call, 404, "no-process",
                      "no process with this PID runs or is in the history");
+    } else {
+        struct json *json = http_json(job->call);
+        api_json_begin(json, "memoir.history/2");
+        history_layout_json(&laying.layout, &history, wish->pid != 0, wish->start_s, json);
+        json_object_end(json);
+    }
+    history_layout_release(&laying.layout);
+}
+
+static void run_question(struct job *job)
+{
+    const struct wish *wish = job->more;
+    struct history_world history = history_of(wish);
+    struct query_world world = world_of(wish, &history);
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    int r = query_result_new(wish->question, ASKING_GROUPS_MAX, &result);
+    if (r >= 0)
+        r = query_run(wish->question, &world, result);
+    if (r >= 0)
+        r = query_result_finish(result);
+    if (r < 0) {
+        failed(job->call, r);
         return;
     }
-    if (wish->of_process)
-        read_choose_process(&result, wish->start_s);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.history/2");
-    history_json(&result, wish->node, json);
+    api_json_begin(json, "memoir.query/1");
+    json_field_u64(json, "step", history.read_step_s);
+    if (wish->arrays)
+        query_result_arrays(result, json);
+    else
+        query_result_json(result, json);
     json_object_end(json);
 }
 
 /* ---- on the loop ---- */
-
-static bool times_read(struct http_call *call, struct wish *wish)
-{
-    struct clustering_window window;
-    if (!api_history_window(call, &window))
-        return false;
-    wish->query.since_s = window.since_s;
-    wish->query.until_s = window.until_s;
-    wish->query.step_s = window.step_s;
-    return true;
-}
 
 bool api_history_window(struct http_call *call, struct clustering_window *q)
 {
@@ -244,28 +373,25 @@ bool api_history_window(struct http_call *call, struct clustering_window *q)
     return true;
 }
 
-static bool what_read(struct http_call *call, struct wish *wish)
+/* What the route asks the table; false: the call has its problem. */
+static bool view_where(struct http_call *call, struct wish *wish, struct buffer *where)
 {
-    const char *what = http_argument(call, "what");
-    struct read_query *q = &wish->query;
-    const char *device = http_argument(call, "device");
+    const char *what = http_argument(call, "what"), *device = http_argument(call, "device");
     uint64_t pid = 0;
-    q->system = strcmp(what, "system") == 0;
-    if (strcmp(what, "process") == 0) {
-        if (!http_number(call, "pid", &pid)) {
-            http_problem(call, 400, "bad-argument", "what=process takes a pid");
-            return false;
-        }
-        q->by = READ_BY_PROCESS;
-        q->pid = (int64_t)pid;
-        wish->of_process = true;
-        (void)http_number(call, "start", &wish->start_s);
-    } else if (strcmp(what, "space") == 0) {
-        q->device = "host"; /* what all processes together report of the host's memory */
-    } else if (strcmp(what, "device") == 0 && device) {
-        snprintf(wish->device, sizeof(wish->device), "%s", device);
-        q->device_id = wish->device;
+    if (strcmp(what, "process") == 0 && !http_number(call, "pid", &pid)) {
+        http_problem(call, 400, "bad-argument", "what=process takes a pid");
+        return false;
     }
+    if (pid) {
+        wish->pid = (int64_t)pid;
+        (void)http_number(call, "start", &wish->start_s);
+        buffer_printf(where, "of=process and pid=%llu", (unsigned long long)pid);
+    } else {
+        buffer_printf(where, "of=%s", strcmp(what, "space") == 0 ? "host" : what);
+    }
+    if (strcmp(what, "device") == 0 && device)
+        query_where_text(where, "device_id", "=", device);
+    buffer_append_str(where, " and measure!=blocks");
     return true;
 }
 
@@ -275,81 +401,61 @@ static struct wish *wish_new(const struct daemon *daemon)
     if (!wish)
         return NULL;
     gethostname(wish->node, sizeof(wish->node) - 1);
-    wish->query.node = wish->node;
     snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
     return wish;
 }
 
-static void run_question(struct job *job)
+/* Make the question and give it to the worker. `wish` is taken. */
+static void begin(struct http_call *call, struct daemon *daemon, const struct query_spec *spec,
+                  struct wish *wish, void (*work)(struct job *job))
 {
-    const struct wish *wish = job->more;
-    struct history_world history = {.path = wish->path,
-                                    .since_s = wish->query.since_s,
-                                    .until_s = wish->query.until_s,
-                                    .step_s = wish->query.step_s};
-    struct query_world world = {.history = &history,
-                                .sees_all = wish->viewer.sees_all,
-                                .viewer_uid = wish->viewer.uid,
-                                .node = wish->node};
-    struct query_result *result = NULL;
-    int r = query_result_new(wish->question, ASKING_GROUPS_MAX, &result);
-    if (r >= 0)
-        r = query_run(wish->question, &world, result);
-    if (r >= 0)
-        r = query_result_finish(result);
-    if (r == -E2BIG) {
-        http_problem(job->call, 400, "too-many-points",
-                     "that would be too many points: ask for fewer, or for a shorter time");
-    } else if (r < 0) {
-        api_failed(job->call, "the history could not be read", r);
-    } else {
-        struct json *json = http_json(job->call);
-        api_json_begin(json, "memoir.query/1");
-        json_field_u64(json, "step", history.read_step_s);
-        if (wish->arrays)
-            query_result_arrays(result, json);
-        else
-            query_result_json(result, json);
-        json_object_end(json);
+    struct query_error error = {0};
+    int r = query_new(spec, &wish->question, &error);
+    if (r < 0 && error.text[0])
+        api_bad_query(call, &error);
+    else if (r < 0)
+        api_failed(call, "the query failed", r);
+    if (r < 0 || !api_history_window(call, &wish->window)) {
+        wish_free(wish);
+        return;
     }
-    query_result_free(result);
+    wish->viewer = api_viewer(call);
+    api_job(call, daemon->api, NULL, work, wish_release, wish);
 }
 
 void api_history_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *asked)
 {
-    struct query_error error = {0};
     struct query_spec spec = *asked;
+    const char *shape = http_argument(call, "shape");
+    struct wish *wish = wish_new(daemon);
     if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
         spec.limit = ASKING_ROWS_MAX;
-    struct wish *wish = wish_new(daemon);
-    int r = wish ? query_new(&spec, &wish->question, &error) : -ENOMEM;
-    if (r < 0 && error.text[0])
-        api_bad_query(call, &error);
-    else if (r < 0)
-        api_failed(call, "the query failed", r);
-    if (r < 0 || !times_read(call, wish)) {
-        if (wish)
-            wish_free(wish);
+    if (!wish) {
+        api_failed(call, "the query failed", -ENOMEM);
         return;
     }
-    const char *shape = http_argument(call, "shape");
     wish->arrays = shape && strcmp(shape, "arrays") == 0;
-    wish->viewer = api_viewer(call);
-    api_job(call, daemon->api, NULL, run_question, wish_release, wish);
+    begin(call, daemon, &spec, wish, run_question);
 }
 
 void api_answer_history(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer where = BUFFER_INIT(QUERY_TEXT_MAX);
     struct wish *wish = wish_new(daemon);
     if (!wish) {
-        api_failed(call, "there is no room for the question", -ENOMEM);
+        api_failed(call, "the query failed", -ENOMEM);
         return;
     }
-    if (!what_read(call, wish) || !times_read(call, wish)) {
+    if (!view_where(call, wish, &where)) {
         wish_free(wish);
         return;
     }
-    api_job(call, daemon->api, NULL, run, wish_release, wish);
+    begin(call, daemon,
+          &(struct query_spec){.table = history_table.name,
+                               .where = buffer_string(&where),
+                               .show = history_layout_show},
+          wish, run_view);
 }

@@ -23,7 +23,6 @@
 enum {
     COLUMNS_AT_ONCE = 40,
     SHOW_MAX = COLUMNS_AT_ONCE * (QUERY_NAME_MAX + 1),
-    TABLE_TRIES = 2000, /* a few seconds */
 };
 
 /* ---- whose it is ---- */
@@ -83,15 +82,13 @@ static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
 /* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
-    if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || is_gone(pid))
+    if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || is_gone(pid))
         return false;
     http_again(call);
     return true;
 }
 
-/* The row with that PID. Its owner is proved again first: since the last look, another user's process may have got the
- * PID, or the process may have become another user's by exec. NULL: none. */
-static struct ledger_process *find_proved(struct daemon *daemon, pid_t pid)
+struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid)
 {
     enum { TRIES = 8 }; /* rows that lose the PID */
     struct ledger_process *p = NULL;
@@ -107,7 +104,7 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
 {
     uint64_t pid = 0;
     (void)http_number(call, "pid", &pid);
-    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (p && may_see(call, p->uid))
         return p;
     if (p) {
@@ -134,7 +131,7 @@ bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, 
     uint64_t pid = 0;
     struct facts facts;
     (void)http_number(call, "pid", &pid);
-    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (!p && !facts_take(call, daemon, (pid_t)pid, &facts))
         return false;
     if (!p && !facts.listed && wait_for_table(call, daemon, (pid_t)pid))
@@ -352,7 +349,7 @@ void api_answer_process(struct http_call *call, void *context)
     uint64_t number = 0;
     (void)http_number(call, "pid", &number);
     pid_t pid = (pid_t)number;
-    const struct ledger_process *p = find_proved(daemon, pid);
+    const struct ledger_process *p = api_process_proved(daemon, pid);
     if (!p && is_gone(pid)) {
         no_process(call, (unsigned long long)pid);
         return;
@@ -540,7 +537,7 @@ void api_answer_tracking(struct http_call *call, void *context)
         return;
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
-    const struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    const struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (!p && is_gone((pid_t)pid)) {
         no_process(call, (unsigned long long)pid);
         return;

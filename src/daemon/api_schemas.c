@@ -701,7 +701,7 @@ static const struct http_schema schemas[] = {
                 "name": {"type": "string", "description": "rss, pss, heap, device.0.dram, total, used, pressure ..."},
                 "kind": {"$ref": "#/components/schemas/Kind"},
                 "ordinal": {"type": "integer"},
-                "device": {"type": "string", "description": "its name"},
+                "device_name": {"type": "string"},
                 "device_id": {"type": "string", "description": "its identity, as the table devices has it"},
                 "space": {"type": "string"},
                 "capacity": {"type": "integer"},
@@ -734,10 +734,11 @@ static const struct http_schema schemas[] = {
         "devices": {"type": "array", "items": {"type": "object"}, "description": "rows of the table devices"},
         "growers": {"type": ["array", "null"], "description": "null: not known yet, growth is measured over 10 seconds", "items": {
             "type": "object",
-            "required": ["pid", "program", "rate", "rss"],
+            "description": "a row of the table host",
+            "required": ["pid", "program", "growth", "rss"],
             "properties": {
                 "pid": {"type": "integer"}, "program": {"type": "string"},
-                "rate": {"type": "integer", "description": "bytes a second"}, "rss": {"type": "integer"}}}},
+                "growth": {"type": "number", "description": "bytes a second"}, "rss": {"type": "integer"}}}},
         "processes": {"type": "integer"},
         "tracked": {"type": "integer"},
         "suspects": {"type": "integer", "description": "call sites that leak"}}})},

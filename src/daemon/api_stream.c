@@ -44,27 +44,14 @@ enum {
     DEVICES_KNOWN = 256,
 };
 
-struct grower {
-    pid_t pid;
-    double rate;
-    uint64_t rss;
-    char name[64];
-};
-
-/* Who grows fastest, and how many processes there are. */
-struct growers {
-    struct grower list[GROWERS + 1];
-    size_t n, processes;
-    bool known; /* there are figures of ten seconds ago */
-};
-
 struct api_stream {
     struct loop_source *timer, *retry;
     unsigned tries;
     uint64_t generation;
     struct buffer text;
-    struct growers growers; /* of the last tick */
-    bool growers_known;
+    struct buffer
+        growers; /* of the last tick that had the table of processes: JSON; empty before the first */
+    uint64_t processes; /* and their number */
     uint64_t leaks_due_ns;
     size_t suspects;
     uint64_t known_devices[DEVICES_KNOWN];
@@ -152,88 +139,78 @@ static void devices_look(struct api *api)
 
 /* ---- a tick ---- */
 
-static void row_of_system(struct api *api, struct json *json)
+/* Ask for what all may see. NULL: it cannot be answered, or (`hasty`) not without waiting for the table of processes. */
+static struct asked *ask(struct api *api, const struct query_spec *spec, bool hasty)
 {
-    const struct query_view *view = query_view_route("system");
     struct asking *asking = api->daemon->asking;
     struct query_error error;
     struct asked *asked;
-    int r = asking_prepare(asking, &(struct query_spec){.table = view->table, .show = view->show},
-                           &asked, &error);
+    int r = asking_prepare(asking, spec, &asked, &error);
     if (r >= 0)
-        r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
-    if (r < 0 || query_result_rows(asked->result) == 0) {
-        json_null(json);
-        return;
-    }
+        r = asking_run(asking, asked,
+                       &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY, .hasty = hasty});
+    return r < 0 ? NULL : asked;
+}
+
+static void row_json(const struct asked *asked, size_t row, struct json *json)
+{
     json_object_begin(json);
     for (size_t i = 0; i < query_outputs(asked->query); i++) {
         const struct query_output *output = query_output(asked->query, i);
-        struct query_value value = query_result_value(asked->result, 0, i);
+        struct query_value value = query_result_value(asked->result, row, i);
         json_key(json, output->name);
         query_value_json(json, output->kind, &value);
     }
     json_object_end(json);
 }
 
-static void rows_of_devices(struct api *api, struct json *json)
+static void rows_json(const struct asked *asked, struct json *json)
 {
-    struct asking *asking = api->daemon->asking;
-    struct query_error error;
-    struct asked *asked;
-    int r = asking_prepare(
-        asking,
-        &(struct query_spec){
-            .table = "devices",
-            .show = "device,device_id,ordinal,device_name,space,used,capacity,percent,processes,"
-                    "driver.used,unattributed",
-            .limit = 256},
-        &asked, &error);
-    if (r >= 0)
-        r = asking_run(asking, asked, &(struct asking_viewer){.uid = HTTP_VIEWER_NOBODY});
     json_array_begin(json);
-    for (size_t row = 0; r >= 0 && row < query_result_rows(asked->result); row++) {
-        json_object_begin(json);
-        for (size_t i = 0; i < query_outputs(asked->query); i++) {
-            const struct query_output *output = query_output(asked->query, i);
-            struct query_value value = query_result_value(asked->result, row, i);
-            json_key(json, output->name);
-            query_value_json(json, output->kind, &value);
-        }
-        json_object_end(json);
-    }
+    for (size_t row = 0; asked && row < query_result_rows(asked->result); row++)
+        row_json(asked, row, json);
     json_array_end(json);
 }
 
-static void grower_put(struct grower *growers, size_t *n, const struct host_process *p, double rate)
+static void row_of_system(struct api *api, struct json *json)
 {
-    size_t at = *n;
-    while (at > 0 && growers[at - 1].rate < rate)
-        at--;
-    if (at == GROWERS)
-        return;
-    size_t keep = *n < GROWERS ? *n : GROWERS - 1;
-    memmove(&growers[at + 1], &growers[at], (keep - at) * sizeof(*growers));
-    growers[at] = (struct grower){.pid = p->pid, .rate = rate, .rss = p->rss_bytes};
-    memcpy(growers[at].name, p->name, sizeof(growers[at].name));
-    *n = keep + 1;
+    const struct query_view *view = query_view_route("system");
+    const struct asked *asked =
+        ask(api, &(struct query_spec){.table = view->table, .show = view->show}, false);
+    if (asked && query_result_rows(asked->result))
+        row_json(asked, 0, json);
+    else
+        json_null(json);
 }
 
-static void growers_take(const struct host *host, struct growers *growers)
+/* Processes that grow fastest, and how many there are in all: null while no process was watched for as long as its growth is
+ * measured over. Where the table of processes is being refreshed, those of the last tick stay. */
+static void growers_take(struct api *api)
 {
-    size_t all;
-    struct host_process *const *rows = host_processes(host, &all);
-    for (size_t i = 0; i < all; i++) {
-        double rate;
-        if (rows[i]->kernel)
-            continue;
-        growers->processes++;
-        if (!host_rate(host, rows[i], HOST_10S, &rate))
-            continue;
-        growers->known = true;
-        if (rate >= 1)
-            grower_put(growers->list, &growers->n, rows[i], rate);
-    }
+    struct api_stream *s = api->stream;
+    const struct asked *asked =
+        ask(api, &(struct query_spec){.table = "host", .show = "count,count(growth)"}, true);
+    if (!asked || query_result_rows(asked->result) == 0)
+        return;
+    uint64_t processes = query_result_value(asked->result, 0, 0).number;
+    bool known = query_result_value(asked->result, 0, 1).number > 0;
+    struct query_spec fastest = {.table = "host",
+                                 .where = "growth>=1",
+                                 .show = "pid,program,growth,rss",
+                                 .sort = "-growth,+pid",
+                                 .limit = GROWERS};
+    asked = known ? ask(api, &fastest, true) : NULL;
+    if (known && !asked)
+        return;
+    struct json json;
+    buffer_reset(&s->growers);
+    json_init(&json, &s->growers);
+    if (known)
+        rows_json(asked, &json);
+    else
+        json_null(&json);
+    (void)json_finish(&json);
+    s->processes = processes;
 }
 
 static size_t tracked_count(const struct ledger *ledger)
@@ -249,22 +226,7 @@ static size_t tracked_count(const struct ledger *ledger)
     return tracked;
 }
 
-static void growers_json(const struct growers *growers, struct json *json)
-{
-    json_array_begin(json);
-    for (size_t i = 0; i < growers->n; i++) {
-        const struct grower *g = &growers->list[i];
-        json_object_begin(json);
-        json_field_i64(json, "pid", g->pid);
-        json_field_string(json, "program", g->name);
-        json_field_u64(json, "rate", (uint64_t)g->rate);
-        json_field_u64(json, "rss", g->rss);
-        json_object_end(json);
-    }
-    json_array_end(json);
-}
-
-static void tick_json(struct api *api, const struct growers *growers, struct json *json)
+static void tick_json(struct api *api, struct json *json)
 {
     struct api_stream *s = api->stream;
     struct daemon *daemon = api->daemon;
@@ -273,13 +235,20 @@ static void tick_json(struct api *api, const struct growers *growers, struct jso
     json_key(json, "system");
     row_of_system(api, json);
     json_key(json, "devices");
-    rows_of_devices(api, json);
+    rows_json(ask(api,
+                  &(struct query_spec){.table = "devices",
+                                       .show = "device,device_id,ordinal,device_name,space,"
+                                               "used,capacity,percent,processes,driver.used,"
+                                               "unattributed",
+                                       .limit = DEVICES_KNOWN},
+                  false),
+              json);
     json_key(json, "growers");
-    if (growers->known)
-        growers_json(growers, json);
+    if (s->growers.len)
+        json_raw(json, s->growers.data, s->growers.len);
     else
         json_null(json);
-    json_field_u64(json, "processes", growers->processes);
+    json_field_u64(json, "processes", s->processes);
     json_field_u64(json, "tracked", tracked_count(daemon->ledger));
     json_field_u64(json, "suspects", s->suspects);
     json_object_end(json);
@@ -304,21 +273,17 @@ static void on_tick(void *context)
     leaks_look(api);
     if (http_stream_classes(api->http, NULL, 0) == 0)
         return; /* nobody listens */
-    const struct host *host = hosts && hosts_ready(hosts) ? hosts_peek(hosts) : NULL;
-    if (hosts && !host && (s->tries++ < RETRIES || !s->growers_known)) {
+    bool ready = hosts && hosts_ready(hosts);
+    if (hosts && !ready && (s->tries++ < RETRIES || !s->growers.len)) {
         loop_timer_set(s->retry, RETRY_MS * NS_PER_MS, 0);
         return;
     }
     s->tries = 0;
-    if (host) { /* else those of before */
-        s->growers = (struct growers){0};
-        growers_take(host, &s->growers);
-        hosts_unlock(hosts);
-        s->growers_known = true;
-    }
+    if (ready)
+        growers_take(api);
     buffer_reset(&s->text);
     json_init(&json, &s->text);
-    tick_json(api, &s->growers, &json);
+    tick_json(api, &json);
     (void)json_finish(&json);
     publish(api, &(struct http_audience){HTTP_TO_ALL, 0}, "tick", 0, &s->text);
 }
@@ -472,6 +437,7 @@ int api_stream_start(struct api *api)
         return -ENOMEM;
     api->stream = s;
     buffer_init(&s->text, TICK_MAX);
+    buffer_init(&s->growers, TICK_MAX);
     int r = leak_log_new(&api->leak_log);
     if (r >= 0)
         r = loop_add_timer(api->daemon->loop, on_tick, api, &s->timer);
@@ -494,6 +460,7 @@ void api_stream_stop(struct api *api)
     loop_source_free(s->timer);
     loop_source_free(s->retry);
     buffer_release(&s->text);
+    buffer_release(&s->growers);
     leak_log_free(api->leak_log);
     api->leak_log = NULL;
     free(s);

@@ -35,7 +35,16 @@ static const struct series_row *row_of(const struct query_row *row)
 
 /* ---- columns ---- */
 
-enum { TEXT_OF, TEXT_SERIES, TEXT_UNIT, TEXT_PROGRAM, TEXT_DEVICE, TEXT_DEVICE_NAME, TEXT_BUS };
+enum {
+    TEXT_OF,
+    TEXT_SERIES,
+    TEXT_UNIT,
+    TEXT_PROGRAM,
+    TEXT_DEVICE,
+    TEXT_DEVICE_NAME,
+    TEXT_BUS,
+    TEXT_SPACE
+};
 
 static void get_text(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
@@ -66,6 +75,10 @@ static void get_text(const struct query_world *world, const struct query_row *ro
         break;
     case TEXT_BUS:
         word = line->bus;
+        break;
+    case TEXT_SPACE:
+        if (line->what == READ_ACCOUNT && line->space)
+            word = ledger_space_name(line->space);
         break;
     }
     if (*word)
@@ -101,7 +114,8 @@ enum {
     NUMBER_MIN,
     NUMBER_MAX,
     NUMBER_LAST,
-    NUMBER_END
+    NUMBER_END,
+    NUMBER_ORDINAL
 };
 
 static void get_number(const struct query_world *world, const struct query_row *row,
@@ -138,6 +152,10 @@ static void get_number(const struct query_world *world, const struct query_row *
         if (r->lasts)
             query_set_number(ret, line->last);
         break;
+    case NUMBER_ORDINAL:
+        if (line->on_device && line->ordinal >= 0)
+            query_set_number(ret, (uint64_t)line->ordinal);
+        break;
     }
 }
 
@@ -163,44 +181,54 @@ static void get_points(const struct query_world *world, const struct query_row *
     query_set_points(ret, kinds[field->column->arg], r->n);
 }
 
+/* Columns without QUERY_DETAIL tell which scopes a question can be about: only those are read. */
+#define DETAIL .flags = QUERY_DETAIL
+
 static const struct query_column columns[] = {
     {"of", "whose memory: process, device, host (as all processes report it) or system", QUERY_TEXT,
      .arg = TEXT_OF, .get = get_text},
     {"series", "what was measured: rss, pss, heap, dram, total, available, pressure ...",
-     QUERY_TEXT, .arg = TEXT_SERIES, .get = get_text},
+     QUERY_TEXT, DETAIL, .arg = TEXT_SERIES, .get = get_text},
     {"measure", "unit of the values: bytes, blocks, or hundredths of a percent", QUERY_TEXT,
      .arg = TEXT_UNIT, .get = get_text},
-    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    {"node", "name of the machine", QUERY_TEXT, DETAIL, .get = get_node},
     QUERY_COLUMN_NODES,
-    {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_PID, .get = get_number},
-    {"program", "name of the program", QUERY_TEXT, .arg = TEXT_PROGRAM, .get = get_text},
-    {"user", "who owns the process", QUERY_TEXT, .get = get_user},
-    {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_UID, .get = get_number},
-    {"start", "when the process began", QUERY_TIME, .arg = TIME_START, .get = get_time},
+    {"pid", "process id", QUERY_NUMBER, QUERY_SAME, DETAIL, .arg = NUMBER_PID, .get = get_number},
+    {"program", "name of the program", QUERY_TEXT, DETAIL, .arg = TEXT_PROGRAM, .get = get_text},
+    {"user", "who owns the process", QUERY_TEXT, DETAIL, .get = get_user},
+    {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, DETAIL, .arg = NUMBER_UID,
+     .get = get_number},
+    {"start", "when the process began", QUERY_TIME, DETAIL, .arg = TIME_START, .get = get_time},
     {"device_id", "identity of the device: its uid, else its PCI address and node", QUERY_TEXT,
-     .arg = TEXT_DEVICE, .get = get_text},
-    {"device_name", "name of the device alone", QUERY_TEXT, .arg = TEXT_DEVICE_NAME,
+     DETAIL, .arg = TEXT_DEVICE, .get = get_text},
+    {"device_name", "name of the device alone", QUERY_TEXT, DETAIL, .arg = TEXT_DEVICE_NAME,
      .get = get_text},
-    {"device_bus", "PCI address of the device", QUERY_TEXT, .arg = TEXT_BUS, .get = get_text},
-    {"capacity", "size of the memory", QUERY_BYTES, QUERY_MAX, .arg = NUMBER_CAPACITY,
+    {"device_bus", "PCI address of the device", QUERY_TEXT, DETAIL, .arg = TEXT_BUS,
+     .get = get_text},
+    {"ordinal", "the number that programs use for the device", QUERY_NUMBER, QUERY_SAME, DETAIL,
+     .arg = NUMBER_ORDINAL, .get = get_number},
+    {"space", NULL, QUERY_TEXT, DETAIL, .arg = TEXT_SPACE, .get = get_text},
+    {"capacity", "size of the memory", QUERY_BYTES, QUERY_MAX, DETAIL, .arg = NUMBER_CAPACITY,
      .get = get_number},
-    {"min", "the least value at the end of a step", QUERY_BYTES, QUERY_MIN, .arg = NUMBER_MIN,
+    {"min", "the least value at the end of a step", QUERY_BYTES, QUERY_MIN, DETAIL,
+     .arg = NUMBER_MIN, .get = get_number},
+    {"max", "the largest value", QUERY_BYTES, QUERY_MAX, DETAIL, .arg = NUMBER_MAX,
      .get = get_number},
-    {"max", "the largest value", QUERY_BYTES, QUERY_MAX, .arg = NUMBER_MAX, .get = get_number},
-    {"last", "the latest value, however long ago", QUERY_BYTES, QUERY_SAME, .arg = NUMBER_LAST,
-     .get = get_number},
+    {"last", "the latest value, however long ago", QUERY_BYTES, QUERY_SAME, DETAIL,
+     .arg = NUMBER_LAST, .get = get_number},
     {"end", "the value at the end of the time; absent for what had ended by then", QUERY_BYTES,
-     .arg = NUMBER_END, .get = get_number},
-    {"last_time", "when that was", QUERY_TIME, QUERY_MAX, .arg = TIME_LAST, .get = get_time},
-    {"steps", "steps with a value", QUERY_NUMBER, QUERY_MAX, .arg = NUMBER_POINTS,
+     DETAIL, .arg = NUMBER_END, .get = get_number},
+    {"last_time", "when that was", QUERY_TIME, QUERY_MAX, DETAIL, .arg = TIME_LAST,
+     .get = get_time},
+    {"steps", "steps with a value", QUERY_NUMBER, QUERY_MAX, DETAIL, .arg = NUMBER_POINTS,
      .get = get_number},
     {"points", "start and last value of each step in which something was recorded", QUERY_POINTS,
-     .arg = POINTS_LAST, .get = get_points},
-    {"peaks", "start and largest value of each such step", QUERY_POINTS, .arg = POINTS_MAX,
+     DETAIL, .arg = POINTS_LAST, .get = get_points},
+    {"peaks", "start and largest value of each such step", QUERY_POINTS, DETAIL, .arg = POINTS_MAX,
      .get = get_points},
     {"step_nodes", "start of each such step and number of nodes that have a value in it",
-     QUERY_POINTS, QUERY_MAX, .flags = QUERY_PER_NODE, .unit = "nodes", .arg = POINTS_NODES,
-     .get = get_points},
+     QUERY_POINTS, QUERY_MAX, .flags = QUERY_PER_NODE | QUERY_DETAIL, .unit = "nodes",
+     .arg = POINTS_NODES, .get = get_points},
     {0},
 };
 
@@ -264,25 +292,45 @@ static int scan_scope(struct query_scan *scan, struct history_world *h, enum sco
     if (r < 0)
         return r;
     h->damaged += result.damaged;
+    h->from_s = result.since_s;
+    h->to_s = result.until_s;
+    h->oldest_s = result.oldest_s;
+    h->pid_known |= result.pid_known;
     scan->incomplete |= result.damaged > 0;
     if (result.step_s != h->read_step_s) /* it aged between two reads: ask again */
         return -EAGAIN;
     return scan_lines(scan, &result, of, blocks);
 }
 
-/* The step that all scopes can be answered in, without a row. */
-static int step_settle(struct history_world *h)
+/* Can a row of this scope match? A line of each kind that the scope has is tried. */
+static bool scope_wanted(struct query_scan *scan, enum scope of, bool blocks)
 {
-    for (int of = 0; of < 2 * SCOPES; of++) { /* bytes, then blocks */
+    for (int other = 0; other < 2; other++) {
+        struct read_line line = {.on_device = of == OF_DEVICE && other,
+                                 .what = of == OF_SYSTEM ? other ? READ_PRESSURE : READ_SYSTEM
+                                                         : READ_ACCOUNT};
+        struct series_row row = {.of = of, .blocks = blocks, .line = &line};
+        if (scan->may_match(scan, &(struct query_row){.custom = &row}))
+            return true;
+    }
+    return false;
+}
+
+/* The step that all scopes in question can be answered in, without a row. */
+static int step_settle(struct query_scan *scan, struct history_world *h)
+{
+    for (int i = 0; i < 2 * SCOPES; i++) { /* bytes, then blocks */
+        enum scope of = (enum scope)(i % SCOPES);
         struct read_query query = {.since_s = h->since_s,
                                    .until_s = h->until_s,
                                    .step_s = h->read_step_s,
-                                   .by =
-                                       of % SCOPES == OF_PROCESS ? READ_BY_PROCESS : READ_BY_DEVICE,
-                                   .pid = of % SCOPES == OF_PROCESS ? h->pid : 0,
-                                   .blocks = of >= SCOPES,
+                                   .by = of == OF_PROCESS ? READ_BY_PROCESS : READ_BY_DEVICE,
+                                   .pid = of == OF_PROCESS ? h->pid : 0,
+                                   .blocks = i >= SCOPES,
                                    .system = of == OF_SYSTEM};
         uint64_t step_s = h->read_step_s;
+        if (!scope_wanted(scan, of, query.blocks) || (query.system && query.blocks))
+            continue;
         int r = read_history_step(h->path, &query, &step_s);
         if (r < 0 && r != -ENOENT)
             return r;
@@ -298,11 +346,15 @@ static int scan(struct query_scan *scan)
     if (!h)
         return 0;
     h->read_step_s = h->step_s ? h->step_s : 1;
-    h->damaged = 0;
-    int r = step_settle(h);
+    h->damaged = h->oldest_s = 0;
+    h->pid_known = false;
+    int r = step_settle(scan, h);
+    h->from_s = h->since_s / h->read_step_s * h->read_step_s;
+    h->to_s = (h->until_s + h->read_step_s - 1) / h->read_step_s * h->read_step_s;
     for (int of = 0; r == 0 && of < SCOPES; of++)
         for (int blocks = 0; r == 0 && blocks < (of == OF_SYSTEM ? 1 : 2); blocks++)
-            r = scan_scope(scan, h, (enum scope)of, blocks);
+            if (scope_wanted(scan, (enum scope)of, blocks))
+                r = scan_scope(scan, h, (enum scope)of, blocks);
     return r;
 }
 

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "ledger/proc.h"
 #include "observe/control.h"
+#include "observe/elf_parser.h"
 #include "observe/heap_callers.h"
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
@@ -136,7 +137,10 @@ static int probes_load(struct heap *h)
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
     };
-    int r = heap_target_find(h->options->pid, &h->target, h->why);
+    int r = elf_parser_new(&h->parser);
+    if (r < 0)
+        return fail(h, r, "cannot confine the parser of ELF files: %s", strerror(-r));
+    r = heap_target_find(h->options->pid, h->parser, &h->target, h->why);
     if (r == 0)
         r = heap_kernel_open(&options, &h->kernel, h->why);
     if (r < 0)
@@ -198,10 +202,12 @@ static int start(struct heap *h)
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);
-    if (r == 0)
+    if (r == 0) {
+        stacks_parser_set(h->stacks, h->parser);
         r = stack_process_new(h->stacks, h->options->pid, &h->process);
+    }
     if (r == 0)
-        r = heap_callers_new(h->process, &h->callers);
+        r = heap_callers_new(h->process, h->parser, &h->callers);
     if (r < 0)
         return fail(h, r, "cannot look into the process: %s", strerror(-r));
     r = heap_book_open(h);
@@ -341,6 +347,7 @@ static void finish(struct heap *h)
     heap_callers_free(h->callers);
     stack_process_free(h->process);
     stacks_free(h->stacks);
+    elf_parser_free(h->parser);
     heap_kernel_close(h->kernel);
     heap_target_release(&h->target);
     closep(&h->pidfd);

@@ -12,6 +12,7 @@
 
 struct buffer;
 struct control;
+struct elf_parser;
 struct heap_callers;
 struct stack_process;
 struct stacks;
@@ -38,6 +39,7 @@ struct heap {
     const struct heap_options *options;
     struct heap_kernel *kernel;
     struct heap_target target;
+    struct elf_parser *parser;
     struct stacks *stacks;
     struct stack_process *process;
     struct heap_callers *callers;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "nvml/worker.h"
+#include "observe/elf_parser.h"
 #include "observe/heap.h"
 #include "observe/observer.h"
 
@@ -276,6 +277,8 @@ int main(int argc, char **argv)
 {
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
+    if (elf_parser_is_this(argc, argv))
+        return elf_parser_main();
     struct observer_options o = {.stream_fd = -1, .ready_fd = -1};
     struct heap_options h = {.budget = HEAP_BUDGET};
     bool heap = false;

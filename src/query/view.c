@@ -109,3 +109,14 @@ int query_view_spec(const struct query_view *view, const struct query_spec *aske
     *ret_spec = spec;
     return where->error;
 }
+
+void query_where_text(struct buffer *where, const char *column, const char *op, const char *value)
+{
+    buffer_printf(where, "%s%s%s\"", where->len ? " and " : "", column, op);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\')
+            buffer_append_char(where, '\\');
+        buffer_append_char(where, *value);
+    }
+    buffer_append_char(where, '"');
+}

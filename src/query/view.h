@@ -29,3 +29,6 @@ const struct query_view *query_view_route(const char *route);
  * first) holds what had to be put together. 0 or the buffer's error. */
 int query_view_spec(const struct query_view *view, const struct query_spec *asked,
                     struct buffer *where, struct query_spec *ret_spec);
+
+/* Append a test to an expression, joined by "and": COLUMN OPERATOR "VALUE", with quotes in the value escaped. */
+void query_where_text(struct buffer *where, const char *column, const char *op, const char *value);

@@ -751,8 +751,7 @@ export interface History {
     name: string
     kind: Kind
     ordinal?: number
-    /** its name */
-    device?: string
+    device_name?: string
     /** its identity, as the table devices has it */
     device_id?: string
     space?: string
@@ -795,7 +794,7 @@ export interface Tick {
     pid: number
     program: string
     /** bytes a second */
-    rate: number
+    growth: number
     rss: number
   }[] | null
   processes: number

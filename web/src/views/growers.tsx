@@ -46,7 +46,7 @@ function Line({ grower }: { grower: Grower }): JSX.Element {
       </a>
       <Spark label={`resident memory of ${grower.program} during the last minute`} values={past(grower.pid)} height={18} />
       <span class="num muted">{bytes(grower.rss)}</span>
-      <span class="num rate">{rate(grower.rate)}</span>
+      <span class="num rate">{rate(grower.growth)}</span>
     </li>
   )
 }
