@@ -16,6 +16,7 @@
 #include "cli/view.h"
 #include "query/query.h"
 #include "query/spread.h"
+#include "query/view.h"
 
 enum { OUTPUT_MAX = 64 << 20, QUESTION_MAX = 16 << 10 };
 
@@ -187,7 +188,7 @@ static int run(const void *values, const struct operands *operands)
     MEMOIR_CLEANUP(query_result_freep)
     struct query_result *result = NULL;
     if (operands->n)
-        view_test_text(&where, "program", "=", operands->words[0]);
+        query_where_text(&where, "program", "=", operands->words[0]);
     if (v->where)
         view_test(&where, "(%s)", v->where);
     spread_spec(measures[v->measure], buffer_string(&where), wanted, &spec);

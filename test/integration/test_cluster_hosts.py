@@ -100,7 +100,7 @@ class HostsTest(ClusterTest):
 
     def host_node(self, host, urls, *flags):
         """memoird as the first process of a machine called hN. Sockets of observers are named by PIDs: each has its own."""
-        inside = f"hostname h{host.number} && mkdir -p /run/memoird && mount -t tmpfs none /run/memoird && exec \"$@\""
+        inside = f"hostname h{host.number} && mkdir -p /run/memoird && mount -t tmpfs -o mode=755 none /run/memoird && exec \"$@\""
         node = Node(f"h{host.number}", urls, *flags,
                     prefix=["ip", "netns", "exec", host.name, "unshare", "--pid", "--mount", "--uts", "--fork",
                             "--kill-child", "--mount-proc", "sh", "-c", inside, "sh"], ready=False)
