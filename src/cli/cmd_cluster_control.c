@@ -171,7 +171,8 @@ const struct command cmd_cluster_tracing = {
     .usage = "cluster tracing NODE PID on|off [OPTION...]",
     .help = "switch the tracing of a process on another node",
     .description =
-        "Begins or stops to record what a process on another node calls of CUDA. While it is off the trace has a gap; totals go on. The "
+        "Begins or stops to trace what a process on another node calls of CUDA. Off removes its book, and its probes unless another "
+        "traced process uses the same library; the trace so far stays. The "
         "rights are those of memoir cluster tracking.",
     .options = options,
     .examples = tracing_examples,

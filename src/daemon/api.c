@@ -454,8 +454,9 @@ static const struct http_route fixed[] = {
      .name = "processTracing",
      .summary = "Begin or stop to record what a process calls of CUDA",
      .help =
-         "Takes the role control, and a process of your own or root. Off records no further calls until it is on again: the "
-         "trace has a gap, totals go on. 404 for a process that is not traced, 503 where tracing does not run.",
+         "Takes the role control, and a process of your own or root. Off removes its book, and its probes unless another traced "
+         "process uses the same library; its trace so far stays. On begins anew. 404 for a process that is not traced, 503 where tracing "
+         "does not run.",
      .params = process_params,
      .body_schema = "TrackingWish",
      .answer_schema = "Tracing",

@@ -218,7 +218,7 @@ static const struct http_schema schemas[] = {
     "required": ["pid", "state"],
     "properties": {
         "pid": {"type": "integer"},
-        "state": {"type": "string", "enum": ["on", "paused"]}}})},
+        "state": {"type": "string", "enum": ["on", "off"]}}})},
 {"ScanSum", JSON({
     "type": "object",
     "required": ["blocks", "bytes"],
@@ -439,12 +439,12 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "array", "items": {"$ref": "#/components/schemas/TracedProcess"}}}})},
 {"TracedProcess", JSON({
     "type": "object",
-    "required": ["pid", "uid", "program", "paused", "calls", "live_blocks", "spaces", "copies", "lost"],
+    "required": ["pid", "uid", "program", "off", "calls", "live_blocks", "spaces", "copies", "lost"],
     "properties": {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "program": {"type": "string"},
-        "paused": {"type": "boolean", "description": "its calls are not recorded at present; totals go on"},
+        "off": {"type": "boolean", "description": "its tracing is switched off: no figure of it is kept"},
         "calls": {"type": "integer", "description": "calls of the driver that were seen"},
         "live_blocks": {"type": "integer"},
         "spaces": {

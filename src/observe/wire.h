@@ -16,7 +16,7 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 5,
+    WIRE_LAYOUT = 6,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -195,7 +195,9 @@ struct wire_process {
     uint32_t n_contexts;
     uint32_t from_start; /* its first call into the driver was seen */
     uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */
-    uint32_t payer;      /* the user whose quota its blocks are counted in; 0: none, it is root's */
+    uint32_t off;        /* tracing of it is switched off: probes of it do nothing */
+    uint32_t reserved;
+    uint32_t payer; /* the user whose quota its blocks are counted in; 0: none, it is root's */
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context;         /* of threads that have set none */

@@ -237,7 +237,7 @@ export interface Process {
 
 export interface Tracing {
   pid: number
-  state: "on" | "paused"
+  state: "on" | "off"
 }
 
 export interface ScanSum {
@@ -476,8 +476,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
-  /** its calls are not recorded at present; totals go on */
-  paused: boolean
+  /** its tracing is switched off: no figure of it is kept */
+  off: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
