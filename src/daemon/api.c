@@ -442,7 +442,7 @@ static const struct http_route fixed[] = {
      .help =
          "Takes the role control, and a process of your own or root. Off counts no further "
          "allocations until it is on again. A process that is not tracked is attached: probes on its allocator "
-         "account what it allocates from then on; off removes them. 409 where that cannot be.",
+         "account what it allocates from then on, and with children what processes do that it forks; off removes them. 409 where that cannot be.",
      .params = process_params,
      .body_schema = "TrackingWish",
      .answer_schema = "Tracking",
@@ -458,7 +458,7 @@ static const struct http_route fixed[] = {
          "process uses the same library; its trace so far stays. On begins anew. 404 for a process that is not traced, 503 where tracing "
          "does not run.",
      .params = process_params,
-     .body_schema = "TrackingWish",
+     .body_schema = "TracingWish",
      .answer_schema = "Tracing",
      .role = HTTP_CONTROL,
      .where = HTTP_ON_LOOP,

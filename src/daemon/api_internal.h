@@ -104,8 +104,8 @@ bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, 
  * PID, or the process may have become another user's by exec. NULL: none. */
 struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid);
 
-/* The body {"on": true}: false, and the call has its problem. */
-bool api_wish_on(struct http_call *call, bool *ret_on);
+/* The body {"on": true}, with "children": true where `ret_children` is not NULL: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children);
 
 /* The book by which blocks are found in the memory of the process; NULL: there is none. */
 const struct ledger_book *api_heap_book(const struct ledger_process *process);

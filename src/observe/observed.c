@@ -150,7 +150,16 @@ static uint32_t block_flags(uint8_t class, uint8_t flags)
            (flags & WIRE_FUNCTION_SHARED ? TRACE_FLAG_SHARED : 0) |
            (class == WIRE_REGISTERED ? TRACE_FLAG_REGISTERED : 0) |
            (class == WIRE_MAPPING ? TRACE_FLAG_VIRTUAL : 0) |
+           (class == WIRE_GRAPH ? TRACE_FLAG_GRAPH : 0) |
            (class == WIRE_HANDLE || class == WIRE_ARRAY ? TRACE_FLAG_HANDLE : 0);
+}
+
+/* A mapping's context is its handle, that of memory of a graph the group that it belongs to. */
+static int32_t event_device(const struct observed *o, const struct wire_event *w)
+{
+    if (w->class == WIRE_MAPPING)
+        return -1;
+    return device_of(o, w->class == WIRE_GRAPH ? w->source : w->context);
 }
 
 static void event_begin(const struct observed *o, const struct wire_event *w, uint16_t kind,
@@ -160,7 +169,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .time_ns = w->time_ns,
         .address = w->address,
         .size = w->size,
-        .source = w->source,
+        .source = w->class == WIRE_GRAPH ? 0 : w->source,
         .call = w->call,
         .context = w->class == WIRE_HANDLE ? 0 : w->context, /* physical memory outlives contexts */
         .pid = o->pid,
@@ -168,7 +177,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .kind = kind,
         .function = w->function,
         .result = w->result,
-        .device = w->class == WIRE_MAPPING ? -1 : device_of(o, w->context),
+        .device = event_device(o, w),
         .space = w->space,
         .direction = w->direction,
     };

@@ -120,6 +120,19 @@ static void copies_tell(struct json *j, const struct wire_process *p)
     json_object_end(j);
 }
 
+/* What graphs recorded. Launches, which are not observed, give it bytes and do it. */
+static void graphs_tell(struct json *j, const struct wire_process *p)
+{
+    json_key(j, "graphs");
+    json_object_begin(j);
+    json_field_u64(j, "recorded_blocks", p->graph_blocks);
+    json_field_u64(j, "recorded_bytes", p->graph_bytes);
+    json_field_u64(j, "recorded_copies", p->graph_copies);
+    json_field_u64(j, "recorded_copy_bytes", p->graph_copied_bytes);
+    json_field_u64(j, "capturing_streams", p->captures);
+    json_object_end(j);
+}
+
 static void losses_tell(struct json *j, const struct wire_process *p)
 {
     json_key(j, "lost");
@@ -185,6 +198,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
     }
     spaces_tell(j, s);
     copies_tell(j, &s->entry);
+    graphs_tell(j, &s->entry);
     losses_tell(j, &s->entry);
     json_object_end(j);
 }

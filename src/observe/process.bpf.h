@@ -105,6 +105,8 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     p->n_contexts = 0;
     p->from_start = 0;
     p->calls = p->faults = p->unchecked = p->doubtful = 0;
+    p->graph_blocks = p->graph_bytes = p->graph_copies = p->graph_copied_bytes = 0;
+    p->captures = p->n_graphs = 0;
     p->epoch++;
     for (int i = 0; i < 5; i++)
         p->copies[i] = p->copied_bytes[i] = 0;
