@@ -41,10 +41,22 @@ static inline uint32_t utf8_decode(const char *s, size_t n)
     }
 }
 
-/* Characters that print nothing but change what people see around them: directions, joiners, tags. */
+/* Characters that print nothing but change what is seen: directions, joiners, tags. */
 static inline bool utf8_deceives(uint32_t c)
 {
     return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
            (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || c == 0xad || c == 0x61c ||
            (c >= 0xe0000 && c <= 0xe007f);
+}
+
+/* May people see this text as it is: UTF-8 without control characters and without those that deceive? */
+static inline bool utf8_is_plain(const char *text, size_t len)
+{
+    for (size_t i = 0, n; i < len; i += n) {
+        n = utf8_sequence(text + i, len - i);
+        uint32_t c = n ? utf8_decode(text + i, n) : 0;
+        if (c < ' ' || (c >= 0x7f && c < 0xa0) || utf8_deceives(c))
+            return false;
+    }
+    return true;
 }

@@ -100,6 +100,40 @@ static const struct http_schema schemas[] = {
         "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
     }})},
+{"ClusterPrograms", JSON({
+    "type": "object",
+    "required": ["schema", "time", "measure", "programs", "programs_total", "cluster"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.cluster-programs/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "measure": {"type": "string"},
+        "programs_total": {"type": "integer", "minimum": 0},
+        "programs": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterProgram"}},
+        "cluster": {"$ref": "#/components/schemas/Gathered"}
+    }})},
+{"ClusterProgram", JSON({
+    "type": "object",
+    "required": ["program", "value", "processes", "growth", "nodes_total", "outliers", "nodes"],
+    "properties": {
+        "program": {"type": "string"},
+        "value": {"type": "integer", "minimum": 0, "description": "of the measure, on all nodes that know it"},
+        "processes": {"type": "integer", "minimum": 0},
+        "growth": {"type": ["number", "null"], "description": "bytes a second, over the last 10 seconds"},
+        "nodes_total": {"type": "integer", "minimum": 0},
+        "outliers": {"type": "integer", "minimum": 0},
+        "nodes": {"type": "array", "items": {
+            "type": "object",
+            "required": ["node", "value", "processes", "growth", "growth_steady", "outlier", "why"],
+            "properties": {
+                "node": {"type": "string"},
+                "value": {"type": "integer", "minimum": 0},
+                "processes": {"type": "integer", "minimum": 0},
+                "growth": {"type": ["number", "null"]},
+                "growth_steady": {"type": ["number", "null"],
+                                  "description": "the least in any third of the last 30 seconds; null: not watched for so long"},
+                "outlier": {"type": ["string", "null"], "description": "grows, more or less; null: it is none"},
+                "why": {"type": ["string", "null"], "description": "for people"}}}}
+    }})},
 {"ClusterMember", JSON({
     "type": "object",
     "required": ["node", "name", "id", "self", "state", "state_s", "version", "started", "heard_s", "answered_s",
@@ -184,7 +218,7 @@ static const struct http_schema schemas[] = {
     "required": ["pid", "state"],
     "properties": {
         "pid": {"type": "integer"},
-        "state": {"type": "string", "enum": ["on", "paused"]}}})},
+        "state": {"type": "string", "enum": ["on", "off"]}}})},
 {"ScanSum", JSON({
     "type": "object",
     "required": ["blocks", "bytes"],
@@ -219,6 +253,13 @@ static const struct http_schema schemas[] = {
                 "function": {"type": ["string", "null"]},
                 "file": {"type": ["string", "null"]}}}}}})},
 {"TrackingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
+    "properties": {
+        "on": {"type": "boolean"},
+        "children": {"type": "boolean", "description": "of a process that is attached: those that it forks, too"}}})},
+{"TracingWish", JSON({
     "type": "object",
     "required": ["on"],
     "additionalProperties": false,
@@ -405,12 +446,12 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "array", "items": {"$ref": "#/components/schemas/TracedProcess"}}}})},
 {"TracedProcess", JSON({
     "type": "object",
-    "required": ["pid", "uid", "program", "paused", "calls", "live_blocks", "spaces", "copies", "lost"],
+    "required": ["pid", "uid", "program", "off", "calls", "live_blocks", "spaces", "copies", "lost"],
     "properties": {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "program": {"type": "string"},
-        "paused": {"type": "boolean", "description": "its calls are not recorded at present; totals go on"},
+        "off": {"type": "boolean", "description": "its tracing is switched off: no figure of it is kept"},
         "calls": {"type": "integer", "description": "calls of the driver that were seen"},
         "live_blocks": {"type": "integer"},
         "spaces": {
@@ -427,7 +468,7 @@ static const struct http_schema schemas[] = {
 {"Pinning", JSON({
     "type": "object",
     "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
-    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "kernel_pinned_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.pinning/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -437,6 +478,7 @@ static const struct http_schema schemas[] = {
         "pinned_peak_bytes": {"type": "integer"},
         "own_pinned_bytes": {"type": "integer", "description": "pinned by the program itself"},
         "live_bytes": {"type": "integer", "description": "of allocations that the library serves"},
+        "kernel_pinned_bytes": {"type": ["integer", "null"], "description": "of the whole machine, by the kernel's counters; null: it has none"},
         "budget_bytes": {"type": ["integer", "null"], "description": "null: unlimited"},
         "saved_s": {"type": "number"},
         "missed_s": {"type": "number"},
@@ -464,11 +506,13 @@ static const struct http_schema schemas[] = {
                 "site": {"type": "string"}}}},
         "sites": {"type": "array", "items": {
             "type": "object",
-            "required": ["site", "key", "allocations", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
+            "required": ["site", "key", "allocations", "advice", "saves_each_s", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
             "properties": {
                 "site": {"type": "string"},
                 "key": {"type": "string"},
                 "allocations": {"type": "integer"},
+                "advice": {"type": "string", "enum": ["pin", "reuse", "leave"], "description": "pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither"},
+                "saves_each_s": {"type": "number", "description": "what pinning saves for one allocation"},
                 "bytes": {"type": "integer", "description": "of the average allocation"},
                 "copies": {"type": "integer"},
                 "missed_s": {"type": "number"},

@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/events_table.h"
 #include "daemon/service.h"
+#include "explain/table.h"
 #include "history/table.h"
 #include "nvml/worker.h"
 #include "profile/tables.h"
@@ -54,6 +55,7 @@ int main(int argc, char **argv)
     (void)profile_tables_register();
     (void)query_table_register(&history_table);
     (void)query_table_register(&events_table);
+    (void)query_table_register(&explain_table);
     struct config config;
     enum config_action action;
     char error[CONFIG_ERROR_MAX];

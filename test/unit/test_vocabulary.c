@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "check.h"
 #include "daemon/events_table.h"
+#include "explain/table.h"
 #include "history/table.h"
 #include "profile/tables.h"
 #include "query/query.h"
@@ -115,6 +116,7 @@ int main(void)
     assert_int_equal(profile_tables_register(), 0);
     assert_int_equal(query_table_register(&history_table), 0);
     assert_int_equal(query_table_register(&events_table), 0);
+    assert_int_equal(query_table_register(&explain_table), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_column_is_called_as_the_vocabulary_says),
         cmocka_unit_test(words_are_sorted_and_used),
