@@ -8,8 +8,10 @@
 
 #include <memoir/memoir.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "check.h"
+#include "history/merge.h"
 #include "history/read.h"
 #include "history/recorder.h"
 #include "history/store.h"
@@ -397,6 +399,141 @@ static void bad_questions_and_bad_files_are_errors(void **state)
     assert_null(result.lines);
 }
 
+/* ---- many lists as one ---- */
+
+/* One list in memory: `n` points of each series in [first, last], value = series * 1000 + base + slot. */
+static void list_add(struct merge *merge, uint64_t start_s, uint32_t step_s, uint64_t first,
+                     uint64_t last, unsigned slot, unsigned n, uint64_t base)
+{
+    struct buffer row = BUFFER_INIT(1 << 20);
+    for (uint64_t series = first, before = 0; series <= last; before = series++) {
+        struct pack_points points = {.n = n, .has_max = true};
+        uint8_t bytes[PACK_BYTES_MAX];
+        for (unsigned i = 0; i < n; i++) {
+            points.slot[i] = (uint8_t)(slot + i);
+            points.last[i] = series * 1000 + base + slot + i;
+            points.max[i] = points.last[i] + 7;
+        }
+        assert_int_equal(recent_append(&row, before, series, bytes, pack_encode(&points, bytes)),
+                         0);
+    }
+    struct merge_source source = {.start_s = start_s, .step_s = step_s, .series = first};
+    source.cursor.len = row.len;
+    source.row = (uint8_t *)buffer_take(&row);
+    source.cursor.data = source.row;
+    assert_int_equal(recent_next(&source.cursor), 1);
+    source.chunk = source.cursor.chunk;
+    source.len = source.cursor.chunk_len;
+    merge->sources = reallocarray(merge->sources, merge->n + 1, sizeof(*merge->sources));
+    merge->sources[merge->n++] = source;
+}
+
+static void lists_merge_by_series_and_the_later_one_counts(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 3, 4, 0, 10, 0);
+    list_add(&merge, 1000, 1, 4, 5, 5, 10, 100); /* tells of some moments again */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 3);
+    assert_int_equal(got.points.n, 10);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 4);
+    assert_int_equal(got.points.n, 15);
+    assert_true(got.points.has_max);
+    for (unsigned i = 0; i < 15; i++) {
+        assert_int_equal(got.points.slot[i], i);
+        assert_int_equal(got.points.last[i], 4000 + (i < 5 ? 0 : 100) + i);
+        assert_int_equal(got.points.max[i], got.points.last[i] + 7);
+    }
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 5);
+    assert_int_equal(got.points.slot[0], 5);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    assert_int_equal(merge.damaged, 0);
+    merge_release(&merge);
+}
+
+/* In seconds the later list replaces what an earlier one said, even if that was larger. */
+static void later_value_of_a_second_replaces_the_larger_one(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 500);
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 0);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.points.last[0], 1000);
+    assert_int_equal(got.points.max[0], 1007);
+    merge_release(&merge);
+}
+
+static void steps_have_the_last_and_the_largest_value(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, 30, 0);
+    list_add(&merge, 1100, 1, 1, 1, 0, 10, 5000);
+    assert_int_equal(merge_next(&merge, 1000, 10, &got), 1);
+    assert_int_equal(got.points.n, 4);
+    static const unsigned slots[] = {0, 1, 2, 10};
+    static const uint64_t last[] = {1009, 1019, 1029, 6009};
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(got.points.slot[i], slots[i]);
+        assert_int_equal(got.points.last[i], last[i]);
+        assert_int_equal(got.points.max[i], last[i] + 7);
+    }
+    merge_release(&merge);
+    /* The largest may come first. */
+    merge = (struct merge){0};
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 500);
+    list_add(&merge, 1000, 1, 1, 1, 1, 1, 0);
+    assert_int_equal(merge_next(&merge, 1000, 10, &got), 1);
+    assert_int_equal(got.points.n, 1);
+    assert_int_equal(got.points.last[0], 1001);
+    assert_int_equal(got.points.max[0], 1507);
+    merge_release(&merge);
+}
+
+static void points_of_another_window_are_left_out(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, PACK_SLOTS_MAX, 0);
+    list_add(&merge, 2000, 1, 2, 2, 0, 1, 0); /* nothing of it is in the window */
+    assert_int_equal(merge_next(&merge, 1010, 1, &got), 1);
+    assert_int_equal(got.points.n, PACK_SLOTS_MAX - 10);
+    assert_int_equal(got.points.slot[0], 0);
+    assert_int_equal(got.points.last[0], 1010);
+    assert_int_equal(merge_next(&merge, 1010, 1, &got), 0);
+    merge_release(&merge);
+    list_add(&merge, 1000, 1, 1, 1, 0, PACK_SLOTS_MAX, 0);
+    assert_int_equal(merge_next(&merge, 990, 1, &got), 1);
+    assert_int_equal(got.points.n, PACK_SLOTS_MAX - 10);
+    assert_int_equal(got.points.slot[0], 10);
+    merge_release(&merge);
+}
+
+static void damaged_chunks_are_left_out_and_counted(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 2, 0, 3, 0);
+    merge.sources[0].len = 0; /* the chunk of series 1 */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 2);
+    assert_int_equal(merge.damaged, 1);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    merge_release(&merge);
+    list_add(&merge, 1000, 1, 1, 2, 0, 3, 0);
+    merge.sources[0].cursor.len--; /* the entry of series 2 */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 1);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    assert_int_equal(merge.damaged, 1);
+    merge_release(&merge);
+    assert_int_equal(merge.n, 0);
+}
+
 /* ---- names, and which process of a PID ---- */
 
 static void lines_are_called_as_columns_are(void **unused)
@@ -480,6 +617,11 @@ int main(void)
         TEST(a_pid_is_known_at_whatever_time_it_was),
         TEST(filters_leave_out_the_rest),
         TEST(a_gap_is_a_gap),
+        cmocka_unit_test(lists_merge_by_series_and_the_later_one_counts),
+        cmocka_unit_test(later_value_of_a_second_replaces_the_larger_one),
+        cmocka_unit_test(steps_have_the_last_and_the_largest_value),
+        cmocka_unit_test(points_of_another_window_are_left_out),
+        cmocka_unit_test(damaged_chunks_are_left_out_and_counted),
         cmocka_unit_test(lines_are_called_as_columns_are),
         cmocka_unit_test(of_a_pid_the_latest_process_is_told_or_the_one_that_is_meant),
         TEST(bad_questions_and_bad_files_are_errors),
