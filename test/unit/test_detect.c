@@ -60,7 +60,7 @@ static void blocks_without_bytes_are_judged_by_their_number(void **state)
     check_near(r.blocks_per_s, 4, 0.01);
     check_words(
         &r,
-        "rose by 114 blocks of no bytes in 30.0 s, in 17 of 17 parts of the time, without slowing; "
+        "rose by 114 blocks of no bytes in 30.0 s, in 17 of 17 intervals, without slowing; "
         "nothing was freed.");
     for (size_t i = 0; i < LOOKS; i++)
         points[i].freed_blocks = points[i].alloc_blocks; /* they come and go */
@@ -141,7 +141,7 @@ static void a_leak_has_its_rate_and_its_beginning(void **state)
     check_near(r.freed_share, 0, 0);
     check_words(
         &r,
-        "rose by 119.5 MB in 30.0 s, in 17 of 17 parts of the time, without slowing; nothing was "
+        "rose by 119.5 MB in 30.0 s, in 17 of 17 intervals, without slowing; nothing was "
         "freed.");
 }
 
