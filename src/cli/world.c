@@ -170,6 +170,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         look_at_driver(world, query);
     if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
         world->symbols = site_names_new();
+    world->profile = (struct profile_world){.symbols = site_names_symbolizer(world->symbols)};
     /* What we could read is ours to see: the books' permissions decide. */
     *ret_world = (struct query_world){
         .ledger = world->ledger,
@@ -179,6 +180,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .cgroups = world->cgroups,
         .retired = needs & QUERY_NEEDS_RETIRED ? &world->retired.source : NULL,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
+        .profile = &world->profile,
         .sees_all = true,
         .viewer_uid = geteuid(),
         .user_name = user_name,
@@ -205,7 +207,9 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
                      struct query_result **ret_result)
 {
     struct world names = {.symbols = symbols};
+    struct profile_world profile = {.symbols = site_names_symbolizer(symbols)};
     struct query_world world = {.ledger = ledger,
+                                .profile = &profile,
                                 .sees_all = true,
                                 .viewer_uid = geteuid(),
                                 .user_name = user_name,

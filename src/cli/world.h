@@ -11,6 +11,7 @@
 #include "cli/driver.h"
 #include "cli/ps.h"
 #include "history/table.h"
+#include "profile/tables.h"
 #include "query/query.h"
 #include "query/retired_source.h"
 
@@ -36,7 +37,8 @@ struct world {
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     bool no_symbols;            /* leave it so */
-    uint32_t uid;               /* the user that was looked up last */
+    struct profile_world profile;
+    uint32_t uid; /* the user that was looked up last */
     char user[64];
     bool known; /* `uid` and `user` are set */
     bool told;  /* why there is nothing */

@@ -121,33 +121,22 @@ static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM
 
 static const struct http_param process_params[] = {PARAM_PID, {0}};
 
-static const struct http_param process_rows_params[] = {
-    PARAM_PID, PARAM_WHERE, PARAM_SHOW, PARAM_SORT, PARAM_LIMIT, PARAM_SHAPE, {0}};
+#define PARAM_AT_PEAK                                                            \
+    {                                                                            \
+        .name = "at_peak", .kind = HTTP_YES,                                     \
+        .help = "live figures of when the process held the most, instead of now" \
+    }
 
-static const struct http_param sites_params[] = {
-    PARAM_PID,
-    {.name = "by",
-     .kind = HTTP_WORD,
-     .words = "caller|stack|function|file|module|space|device",
-     .help = "a row for each of these (default: caller, the line that asked)"},
-    {.name = "sort",
-     .kind = HTTP_WORD,
-     .words = "live|allocated|blocks",
-     .help = "those with the most of this first (default: live bytes)"},
-    {.name = "limit", .kind = HTTP_NUMBER, .max = 100000, .help = "rows at most"},
-    {.name = "stacks", .kind = HTTP_YES, .help = "with whole stacks"},
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
-    PARAM_SPACE,
-    {0},
-};
+static const struct http_param process_rows_params[] = {
+    PARAM_PID, PARAM_BY, PARAM_WHERE, PARAM_SHOW, PARAM_SORT, PARAM_LIMIT, PARAM_SHAPE, {0}};
+
+static const struct http_param process_code_params[] = {PARAM_PID,   PARAM_BY,      PARAM_WHERE,
+                                                        PARAM_SHOW,  PARAM_SORT,    PARAM_LIMIT,
+                                                        PARAM_SHAPE, PARAM_AT_PEAK, {0}};
 
 static const struct http_param flame_params[] = {
     PARAM_PID,
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
+    PARAM_AT_PEAK,
     PARAM_SPACE,
     {.name = "inverted",
      .kind = HTTP_YES,
@@ -165,9 +154,7 @@ static const struct http_param profile_params[] = {
      .kind = HTTP_WORD,
      .words = "live|allocated|blocks",
      .help = "what folded stacks tell, and the others show first"},
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
+    PARAM_AT_PEAK,
     PARAM_SPACE,
     {0},
 };
@@ -235,6 +222,14 @@ static const struct http_param trace_params[] = {
 static const char private_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
 
+static const char lines_help[] =
+    "The table lines, with names of functions. Only for the process's user and for root: others get 403. A process that keeps no book has none "
+    "(404).";
+
+static const char stacks_help[] =
+    "The table stacks, with names of functions. Only for the process's user and for root: others get 403. A process that keeps no book has none "
+    "(404).";
+
 static const char ages_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
     "409. Where its memory does not answer within 3 s: 504.";
@@ -295,13 +290,24 @@ static const struct http_route fixed[] = {
      .path = "/api/v1/processes/{pid}/sites",
      .name = "processSites",
      .summary = "The lines of a program that hold its memory",
-     .help = private_help,
-     .params = sites_params,
-     .answer_schema = "Sites",
+     .help = lines_help,
+     .params = process_code_params,
+     .answer_schema = "Table",
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 1900,
      .answer = api_answer_sites},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/stacks",
+     .name = "processStacks",
+     .summary = "The stacks that lead to a program's memory, as rows",
+     .help = stacks_help,
+     .params = process_code_params,
+     .answer_schema = "Table",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_stacks},
     {.method = "GET",
      .path = "/api/v1/processes/{pid}/flame",
      .name = "processFlame",

@@ -251,74 +251,6 @@ export interface Tracking {
   changed: boolean
 }
 
-/** Call sites, as memoir sites --json has them. */
-export interface Sites {
-  schema: "memoir.sites/1"
-  time: Time
-  pid: number | null
-  program: string
-  processes?: number
-  /** seconds since 1970 */
-  taken?: number
-  by: string
-  /** live figures are those at the peak of each account, not those of now */
-  at_peak?: boolean
-  matched: number
-  live_bytes: number
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  estimated_live_bytes: number
-  accounted_live_bytes: number | null
-  seconds?: number | null
-  books?: number
-  books_unread?: number
-  /** blocks without a site for want of room */
-  sites_full?: number
-  sites: Site[]
-}
-
-export interface Site {
-  live_bytes: number
-  percent?: number | null
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  live_bytes_per_second?: number | null
-  allocated_bytes_per_second?: number | null
-  calls_per_second?: number | null
-  age_seconds?: number | null
-  first_seen?: string | null
-  sites?: number
-  space?: string | null
-  device?: number | null
-  device_name?: string | null
-  device_uid?: string | null
-  /** the line of the program's own code, for people */
-  site: string
-  /** what that line calls to get its memory */
-  via?: string | null
-  function?: string | null
-  file?: string | null
-  line?: number | null
-  module?: string | null
-  frame?: string | null
-  estimate: boolean
-  /** functions from the outermost on, separated by semicolons */
-  stack?: string | null
-  /** from the innermost on */
-  frames?: Frame[]
-}
-
-export interface Frame {
-  function: string | null
-  file: string | null
-  line: number | null
-  module: string | null
-  offset: number
-  inlined: boolean
-}
-
 export interface Flame {
   schema: "memoir.flame/1"
   time: Time
@@ -969,6 +901,20 @@ export interface Routes {
     }
     answer: Table
   }
+  /** Lines of programs that hold memory, without names of functions */
+  'GET /api/v1/lines': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+    }
+    answer: Table
+  }
   /** Stacks of calls that lead to memory, without names of functions */
   'GET /api/v1/stacks': {
     args: {
@@ -1061,15 +1007,31 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/sites': {
     args: {
       pid: number
-      by?: "caller" | "stack" | "function" | "file" | "module" | "space" | "device"
-      sort?: "live" | "allocated" | "blocks"
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
       limit?: number
-      stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      shape?: "objects" | "arrays"
       at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
-      space?: string
       node?: string
     }
-    answer: Sites
+    answer: Table
+  }
+  /** The stacks that lead to a program's memory, as rows */
+  'GET /api/v1/processes/{pid}/stacks': {
+    args: {
+      pid: number
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
+    }
+    answer: Table
   }
   /** The stacks that lead to a program's memory, as a tree */
   'GET /api/v1/processes/{pid}/flame': {
@@ -1115,6 +1077,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/buffers': {
     args: {
       pid: number
+      by?: string
       where?: string
       show?: string
       sort?: string
