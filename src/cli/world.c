@@ -125,7 +125,6 @@ static int look_at_cgroups(struct world *world)
     return r < 0 ? command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r)) : COMMAND_OK;
 }
 
-/* The last hour in minutes; memoir history takes other times. */
 static int look_at_history(struct world *world, const struct world_options *options)
 {
     const char *state = ps_state_find(options->state);
@@ -135,6 +134,11 @@ static int look_at_history(struct world *world, const struct world_options *opti
                                             .since_s = now_s - HISTORY_PAST_S,
                                             .until_s = now_s + 1,
                                             .step_s = HISTORY_STEP_MAX_S};
+    if (options->window.until_s) {
+        world->history.since_s = options->window.since_s;
+        world->history.until_s = options->window.until_s;
+        world->history.step_s = options->window.step_s;
+    }
     if (access(world->history_path, R_OK) == 0)
         return COMMAND_OK;
     command_fail("cannot read the history in '%s': %s; memoird keeps it while it runs", state,

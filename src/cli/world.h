@@ -10,6 +10,7 @@
 
 #include "cli/driver.h"
 #include "cli/ps.h"
+#include "history/past.h"
 #include "history/table.h"
 #include "profile/tables.h"
 #include "query/query.h"
@@ -23,6 +24,7 @@ struct world_options {
     const char *state; /* of memoird; NULL: see ps_state_find() */
     bool repeated;     /* the question comes again and again: costly fields get less time at once */
     bool selective;    /* it has a --where: that nothing is there is then an answer of its own */
+    struct past_window window; /* of tables of the past; all 0: the last hour in minutes */
 };
 
 /* Zeroed at first; kept between questions, so that it can tell what changed. */

@@ -73,26 +73,39 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help = "only this kind of memory: heap, mapped, pinned, dram, l1 ..." \
     }
 
-#define PARAM_FROM                                                                             \
-    {                                                                                          \
-        .name = "from", .kind = HTTP_TEXT, .max = 32,                                          \
-        .help = "of history: seconds since 1970, or a time before now: -1h (the default), -7d" \
+#define PARAM_FROM                                                                 \
+    {                                                                              \
+        .name = "from", .kind = HTTP_TEXT, .max = 32,                              \
+        .help = "seconds since 1970, or a time before now: -1h (the default), -7d" \
     }
-#define PARAM_TO                                                      \
+#define PARAM_TO                                          \
+    {                                                     \
+        .name = "to", .kind = HTTP_TEXT, .max = 32,       \
+        .help = "until then, the same way (default: now)" \
+    }
+#define PARAM_POINTS                                                  \
     {                                                                 \
-        .name = "to", .kind = HTTP_TEXT, .max = 32,                   \
-        .help = "of history: until then, the same way (default: now)" \
-    }
-#define PARAM_POINTS                                                        \
-    {                                                                       \
-        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000,       \
-        .help = "of history: at most so many of each series (default: 300)" \
+        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000, \
+        .help = "of the past: steps at most (default: 300)"           \
     }
 
-#define PARAM_AT                                                            \
-    {                                                                       \
-        .name = "at", .kind = HTTP_TEXT, .max = 32,                         \
-        .help = "of history: at this moment alone, in place of from and to" \
+#define PARAM_AT                                                                            \
+    {                                                                                       \
+        .name = "at", .kind = HTTP_TEXT, .max = 32,                                         \
+        .help = "as it was at this time, by the history: seconds since 1970, or -10m; the " \
+                "10 seconds, or the longer step that is kept, that it lies in"              \
+    }
+#define PARAM_SINCE                                                                          \
+    {                                                                                        \
+        .name = "since", .kind = HTTP_TEXT, .max = 32,                                       \
+        .help = "as it was from this time on, by the history, a row for each step (column "  \
+                "time): seconds since 1970, or -1h. Of the tables host, processes, system, " \
+                "devices and exited; of tables of the history the default is -1h"            \
+    }
+#define PARAM_UNTIL                                                   \
+    {                                                                 \
+        .name = "until", .kind = HTTP_TEXT, .max = 32,                \
+        .help = "with since: until then, the same way (default: now)" \
     }
 
 static const struct http_param query_params[] = {
@@ -108,16 +121,16 @@ static const struct http_param query_params[] = {
     PARAM_SHAPE,
     PARAM_SCOPE,
     PARAM_NODE,
-    PARAM_FROM,
-    PARAM_TO,
-    PARAM_POINTS,
     PARAM_AT,
+    PARAM_SINCE,
+    PARAM_UNTIL,
+    PARAM_POINTS,
     {0},
 };
 
-static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM_SHOW,
-                                                 PARAM_SORT,  PARAM_LIMIT, PARAM_SHAPE,
-                                                 PARAM_SCOPE, PARAM_NODE,  {0}};
+static const struct http_param table_params[] = {
+    PARAM_BY,   PARAM_WHERE, PARAM_SHOW,  PARAM_SORT,  PARAM_LIMIT,  PARAM_SHAPE, PARAM_SCOPE,
+    PARAM_NODE, PARAM_AT,    PARAM_SINCE, PARAM_UNTIL, PARAM_POINTS, {0}};
 
 static const struct http_param process_params[] = {PARAM_PID, {0}};
 

@@ -28,12 +28,12 @@ struct clustering_past {
     struct clustering_ask *ask; /* our own part of one of ours; both NULL: the answer is dropped */
     LIST_ENTRY(clustering_past) link;
     struct query *query;
-    struct clustering_window window;
+    struct past_window window;
     struct asking_viewer viewer;
     char node[MESSAGE_NAME_MAX + 1], path[PATH_BYTES];
 };
 
-void clustering_window_settle(struct clustering_window *window)
+void clustering_window_settle(struct past_window *window)
 {
     static const uint64_t kept_s[HISTORY_TIERS] = {3600, 86400,
                                                    UINT64_MAX}; /* as nodes do by default */

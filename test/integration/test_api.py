@@ -436,7 +436,7 @@ class EventsTest(ApiTest):
         self.assertEqual(self.get("/events", where=f"seq>{numbers[0]}")["rows"], [])
         show = "seq,time,kind,pid,program,user,uid,bytes,message"
         self.assertEqual(self.get("/query", table="events", where=f"seq>{came['id']}", show=show)["rows"], after)
-        past = self.get("/query", table="history", where="of=system", show="series", by="of", **{"from": "-1m"})
+        past = self.get("/query", table="history", where="of=system", show="series", by="of", since="-1m")
         self.assertGreaterEqual(past["step"], 1)
         self.assertEqual([row["seq"] for row in self.get("/events", limit=1)["rows"]], numbers[:1])
 

@@ -8,6 +8,9 @@
 #include "base/json.h"
 #include "daemon/events.h"
 #include "daemon/events_table.h"
+#include "daemon/tables.h"
+#include "history/table.h"
+#include "history_fixture.h"
 #include "ledger/cgroups.h"
 #include "ledger/driver.h"
 #include "ledger/host.h"
@@ -30,6 +33,8 @@ struct machine {
     char state[80];
     struct retired_files retired;
     struct events_world events;
+    char past[96];
+    struct history_world history;
     struct leak leak;
     struct suspects suspects;
     struct query_world world;
@@ -140,6 +145,16 @@ static void make_events(struct machine *m, unsigned i)
     m->events.events = events;
 }
 
+static void make_history(struct machine *m, unsigned i)
+{
+    snprintf(m->past, sizeof(m->past), "%s/history.db", m->root);
+    fixture_record(m->past, i);
+    m->history = (struct history_world){.path = m->past,
+                                        .since_s = FIXTURE_T0,
+                                        .until_s = FIXTURE_T0 + FIXTURE_SECONDS,
+                                        .step_s = 10};
+}
+
 static int make_machines(void **state)
 {
     for (unsigned i = 0; i < MACHINES; i++) {
@@ -149,6 +164,7 @@ static int make_machines(void **state)
         make_host(m, i);
         make_retired(m, i);
         make_events(m, i);
+        make_history(m, i);
         m->exited[0] = (struct query_exited){.program = "train",
                                              .user = "ann",
                                              .cause = "exited with 0",
@@ -170,6 +186,7 @@ static int make_machines(void **state)
                                         .cgroups = m->cgroups,
                                         .retired = &m->retired.source,
                                         .events = &m->events,
+                                        .history = &m->history,
                                         .sees_all = true,
                                         .node = m->name,
                                         .now_real_ns = 1900000000 * NS_PER_S};
@@ -392,8 +409,7 @@ static void views_are_questions_that_make_sense(void **state)
 
 int main(void)
 {
-    assert_int_equal(profile_tables_register(), 0);
-    assert_int_equal(query_table_register(&events_table), 0);
+    assert_int_equal(tables_register(), 0); /* all of memoird's: one without rows here fails */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_ended_processes_have_their_places),
         cmocka_unit_test(every_table_merges),

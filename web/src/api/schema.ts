@@ -768,10 +768,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
-      from?: string
-      to?: string
-      points?: number
       at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -786,6 +786,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -800,6 +804,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -814,6 +822,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -828,6 +840,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -842,6 +858,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -856,6 +876,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -870,6 +894,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -884,6 +912,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -898,6 +930,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -912,6 +948,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -926,6 +966,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -940,6 +984,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -954,6 +1002,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -968,6 +1020,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -982,6 +1038,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
