@@ -186,8 +186,7 @@ static int run(const void *values, const struct operands *operands)
     struct site_names *symbols = NULL;
     MEMOIR_CLEANUP(explain_sites_release)
     struct explain_sites sites = {0};
-    uint64_t pid = 0, live = 0;
-    bool partial = false;
+    uint64_t pid = 0;
     if (!e)
         return -ENOMEM;
     if (!word)
@@ -204,9 +203,8 @@ static int run(const void *values, const struct operands *operands)
     if (r < 0)
         return cannot((pid_t)pid, r);
     struct ledger_process *process = ledger ? ledger_process_find(ledger, (pid_t)pid) : NULL;
-    bool known = process && explain_live_of(process, &live, &partial);
+    bool known = explain_live_by(e, process);
     if (known) {
-        explain_live(e, live, partial);
         symbols = site_names_new();
         known = explain_sites_take(process, getuid(), e, v->top, symbols, &sites) == 0;
     }

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/ps.h"
+#include "explain/explain.h"
+#include "explain/sites.h"
 #include "history/tier.h"
 #include "ledger/cgroups.h"
 #include "ledger/host.h"
@@ -153,6 +155,43 @@ static int look_at_books(struct world *world, const struct world_options *option
     return ledger_scan(options->dir, &world->ledger);
 }
 
+static int explain_take_one(const struct explain_subject *subject, struct explain *ret,
+                            void *context)
+{
+    const struct world *world = context;
+    int r = explain_take_apart(subject->pid, geteuid(), EXPLAIN_MS_MAX, ret);
+    if (r >= 0 && world->ledger)
+        (void)explain_live_by(ret, ledger_process_find(world->ledger, subject->pid));
+    return r;
+}
+
+/* Processes that the question names, with what /proc says of them now. */
+static int look_at_mappings(struct world *world, const struct world_options *options,
+                            const struct query *query)
+{
+    uint64_t pids[QUERY_NAMED_MAX];
+    size_t n = 0;
+    int r = look_at_books(world, options);
+    if (r == 0)
+        r = look_at_host(world, options, 0);
+    if (r == 0)
+        r = query_named(query, pids, QUERY_NAMED_MAX, &n);
+    world->explain = (struct explain_world){world->subjects, 0, explain_take_one, world};
+    for (size_t i = 0; i < n && r == 0; i++) {
+        const struct host_process *p =
+            pids[i] <= INT32_MAX ? host_process_find(world->host, (pid_t)pids[i]) : NULL;
+        if (!p)
+            continue;
+        world->subjects[world->explain.n++] = (struct explain_subject){
+            .pid = p->pid,
+            .uid = p->valid & HOST_HAS_STATUS ? p->uid : UINT32_MAX,
+            .program = p->name,
+            .user = p->valid & HOST_HAS_USER ? p->user : NULL,
+        };
+    }
+    return r;
+}
+
 int world_look(struct world *world, const struct world_options *options, const struct query *query,
                struct query_world *ret_world)
 {
@@ -170,6 +209,8 @@ int world_look(struct world *world, const struct world_options *options, const s
         r = look_at_books(world, options);
     if (r == 0 && needs & QUERY_NEEDS_HOST)
         r = look_at_host(world, options, needs);
+    if (r == 0 && needs & QUERY_NEEDS_MAPPINGS)
+        r = look_at_mappings(world, options, query);
     if (r == 0 && needs & QUERY_NEEDS_DRIVER && world->ledger)
         look_at_driver(world, query);
     if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
@@ -185,6 +226,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .retired = needs & QUERY_NEEDS_RETIRED ? &world->retired.source : NULL,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
         .profile = &world->profile,
+        .explain = needs & QUERY_NEEDS_MAPPINGS ? &world->explain : NULL,
         .sees_all = true,
         .viewer_uid = geteuid(),
         .user_name = user_name,

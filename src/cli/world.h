@@ -10,6 +10,7 @@
 
 #include "cli/driver.h"
 #include "cli/ps.h"
+#include "explain/table.h"
 #include "history/past.h"
 #include "history/table.h"
 #include "profile/tables.h"
@@ -36,6 +37,8 @@ struct world {
     struct query_exited_list exited;
     struct history_world history;
     struct retired_files retired;
+    struct explain_subject subjects[QUERY_NAMED_MAX];
+    struct explain_world explain;
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     bool no_symbols;            /* leave it so */

@@ -428,7 +428,7 @@ static const struct http_route fixed[] = {
      .help =
          "Takes the role control, and a process of your own or root. Off counts no further "
          "allocations until it is on again. A process that is not tracked is attached: probes on its allocator "
-         "account what it allocates from then on; off removes them. 409 where that cannot be.",
+         "account what it allocates from then on, and with children what processes do that it forks; off removes them. 409 where that cannot be.",
      .params = process_params,
      .body_schema = "TrackingWish",
      .answer_schema = "Tracking",
@@ -443,7 +443,7 @@ static const struct http_route fixed[] = {
          "Takes the role control, and a process of your own or root. Off records no further calls until it is on again: the "
          "trace has a gap, totals go on. 404 for a process that is not traced, 503 where tracing does not run.",
      .params = process_params,
-     .body_schema = "TrackingWish",
+     .body_schema = "TracingWish",
      .answer_schema = "Tracing",
      .role = HTTP_CONTROL,
      .where = HTTP_ON_LOOP,

@@ -3,18 +3,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "daemon/api_internal.h"
-#include "daemon/broker.h"
 #include "daemon/daemon.h"
+#include "daemon/explaining.h"
 #include "explain/sites.h"
 #include "ledger/ledger.h"
 #include "profile/site_names.h"
+#include "query/query.h"
 
-enum { ANSWER_MS_MAX = 3000, SITES_TOP = 20 };
+enum { SITES_TOP = 20 };
 
 struct wish {
     pid_t pid;
@@ -42,25 +42,14 @@ static void problem(struct job *job, pid_t pid, int error)
         api_failed(job->call, "the mappings could not be read", error);
 }
 
-int api_explain_take(struct job *job, pid_t pid, uint32_t uid, struct explain *ret)
-{
-    const struct http_viewer *viewer = http_viewer(job->call);
-    if (geteuid() != 0 || viewer->sees_all)
-        return explain_take_apart(pid, uid, ANSWER_MS_MAX, ret);
-    return broker_explain(job->api->daemon->broker, viewer->uid, pid, ANSWER_MS_MAX, ret);
-}
-
 /* True where the book tells of the heap. */
 static bool sites_take(struct job *job, struct explain *e, struct explain_sites *ret_sites)
 {
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     struct ledger_process *process = NULL;
-    uint64_t live = 0;
-    bool partial = false;
-    if (part_open(&job->part, &ledger, &process) < 0 || !explain_live_of(process, &live, &partial))
+    if (part_open(&job->part, &ledger, &process) < 0 || !explain_live_by(e, process))
         return false;
-    explain_live(e, live, partial);
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = site_names_over(api_symbols(job, &job->part));
     return explain_sites_take(process, ((const struct wish *)job->more)->uid, e, SITES_TOP, symbols,
@@ -74,7 +63,8 @@ static void run(struct job *job)
     struct explain *e = calloc(1, sizeof(*e));
     MEMOIR_CLEANUP(explain_sites_release)
     struct explain_sites sites = {0};
-    int r = e ? api_explain_take(job, wish->pid, wish->uid, e) : -ENOMEM;
+    const struct asking_viewer viewer = api_viewer(job->call);
+    int r = e ? explaining_take(job->api->daemon, &viewer, wish->pid, wish->uid, e) : -ENOMEM;
     if (r < 0) {
         problem(job, wish->pid, r);
         return;
@@ -103,4 +93,59 @@ void api_answer_explain(struct http_call *call, void *context)
     found.book = process != NULL;
     *wish = found;
     api_job(call, daemon->api, process, run, wish_release, wish);
+}
+
+/* ---- the table ---- */
+
+struct question {
+    struct explaining *explaining;
+    bool arrays;
+};
+
+static void question_release(struct job *job)
+{
+    struct question *question = job->more;
+    explaining_free(question->explaining);
+    free(question);
+}
+
+static void question_run(struct job *job)
+{
+    const struct question *question = job->more;
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    int r = explaining_run(question->explaining, &result);
+    if (r < 0) {
+        api_failed(job->call, "the query failed", r);
+        return;
+    }
+    struct json *json = http_json(job->call);
+    api_json_begin(json, "memoir.query/1");
+    if (question->arrays)
+        query_result_arrays(result, json);
+    else
+        query_result_json(result, json);
+    json_object_end(json);
+}
+
+void api_explain_query(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
+{
+    const struct asking_viewer viewer = api_viewer(call);
+    const char *shape = http_argument(call, "shape");
+    struct query_error wrong = {0};
+    struct question *question = calloc(1, sizeof(*question));
+    int r =
+        question ? explaining_new(daemon, spec, &viewer, &question->explaining, &wrong) : -ENOMEM;
+    if (r >= 0) {
+        question->arrays = shape && strcmp(shape, "arrays") == 0;
+        api_job(call, daemon->api, NULL, question_run, question_release, question);
+        return;
+    }
+    free(question);
+    if (r == -EAGAIN && http_tries(call) < API_TABLE_TRIES)
+        http_again(call);
+    else if (wrong.text[0])
+        api_bad_query(call, &wrong);
+    else
+        api_failed(call, "the query failed", r);
 }

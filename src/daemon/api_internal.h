@@ -27,6 +27,7 @@ enum {
     API_SYMBOLS_MS = 5000,       /* for one answer of the symbol helper */
     API_SYMBOLS_BYTES = 8 << 20, /* of answers that are kept */
     API_SUSPECTS_MAX = 100,
+    API_TABLE_TRIES = 2000, /* a few seconds, until the table of processes has a new one */
 };
 
 struct api {
@@ -98,8 +99,12 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
 bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, uint32_t *ret_uid,
                  struct ledger_process **ret_process);
 
-/* The body {"on": true}: false, and the call has its problem. */
-bool api_wish_on(struct http_call *call, bool *ret_on);
+/* The row with that PID. Its owner is proved again first: since the last look, another user's process may have got the
+ * PID, or the process may have become another user's by exec. NULL: none. */
+struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid);
+
+/* The body {"on": true}, with "children": true where `ret_children` is not NULL: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children);
 
 /* The book by which blocks are found in the memory of the process; NULL: there is none. */
 const struct ledger_book *api_heap_book(const struct ledger_process *process);
@@ -118,11 +123,6 @@ struct job {
     void (*release)(struct job *job); /* frees what is below; NULL: nothing */
     void *more;
 };
-
-/* On the worker: where the resident memory of a process goes, read with the rights of the viewer. A root daemon has
- * rights that a viewer lacks, so it leaves the reading to the broker. */
-struct explain;
-int api_explain_take(struct job *job, pid_t pid, uint32_t uid, struct explain *ret_explain);
 
 /* Give the call to the worker; `process` may be NULL. Where that is not possible the call gets its problem and `more` is
  * released. */
@@ -151,6 +151,9 @@ void api_answer_stacks(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
 void api_answer_explain(struct http_call *call, void *context);
+/* A question to the table `explain`, on the worker. */
+void api_explain_query(struct http_call *call, struct daemon *daemon,
+                       const struct query_spec *spec);
 void api_answer_ages(struct http_call *call, void *context);
 void api_answer_process_buffers(struct http_call *call, void *context);
 void api_answer_leaks(struct http_call *call, void *context);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
+#include "daemon/explaining.h"
 #include "daemon/growing.h"
 #include "daemon/leak_log.h"
 #include "explain/outside.h"
@@ -198,12 +199,13 @@ static void outside_named(struct job *job, struct suspects *suspects)
 {
     MEMOIR_CLEANUP(freep)
     struct explain *e = calloc(1, sizeof(*e));
+    const struct asking_viewer viewer = api_viewer(job->call);
     for (size_t i = 0, n = 0; e && i < suspects->n && n < OUTSIDE_MAX; i++) {
         struct suspect *s = &suspects->rows[i];
         if (!s->outside || !s->pid || !api_goes_on(0, 0, job))
             continue;
         n++;
-        if (api_explain_take(job, (pid_t)s->pid, s->uid, e) == 0)
+        if (explaining_take(job->api->daemon, &viewer, (pid_t)s->pid, s->uid, e) == 0)
             outside_name(e, s);
     }
 }

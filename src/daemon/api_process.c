@@ -23,7 +23,6 @@
 enum {
     COLUMNS_AT_ONCE = 40,
     SHOW_MAX = COLUMNS_AT_ONCE * (QUERY_NAME_MAX + 1),
-    TABLE_TRIES = 2000, /* a few seconds */
 };
 
 /* ---- whose it is ---- */
@@ -83,15 +82,13 @@ static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
 /* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
-    if (!daemon->hosts || http_tries(call) >= TABLE_TRIES || is_gone(pid))
+    if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || is_gone(pid))
         return false;
     http_again(call);
     return true;
 }
 
-/* The row with that PID. Its owner is proved again first: since the last look, another user's process may have got the
- * PID, or the process may have become another user's by exec. NULL: none. */
-static struct ledger_process *find_proved(struct daemon *daemon, pid_t pid)
+struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid)
 {
     enum { TRIES = 8 }; /* rows that lose the PID */
     struct ledger_process *p = NULL;
@@ -107,7 +104,7 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
 {
     uint64_t pid = 0;
     (void)http_number(call, "pid", &pid);
-    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (p && may_see(call, p->uid))
         return p;
     if (p) {
@@ -134,7 +131,7 @@ bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, 
     uint64_t pid = 0;
     struct facts facts;
     (void)http_number(call, "pid", &pid);
-    struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (!p && !facts_take(call, daemon, (pid_t)pid, &facts))
         return false;
     if (!p && !facts.listed && wait_for_table(call, daemon, (pid_t)pid))
@@ -352,7 +349,7 @@ void api_answer_process(struct http_call *call, void *context)
     uint64_t number = 0;
     (void)http_number(call, "pid", &number);
     pid_t pid = (pid_t)number;
-    const struct ledger_process *p = find_proved(daemon, pid);
+    const struct ledger_process *p = api_process_proved(daemon, pid);
     if (!p && is_gone(pid)) {
         no_process(call, (unsigned long long)pid);
         return;
@@ -395,7 +392,7 @@ void api_answer_process(struct http_call *call, void *context)
 
 /* ---- the switch ---- */
 
-bool api_wish_on(struct http_call *call, bool *ret_on)
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children)
 {
     size_t len;
     const char *body = http_request_body(call, &len);
@@ -407,6 +404,8 @@ bool api_wish_on(struct http_call *call, bool *ret_on)
     while (json_read_key(&read, &key))
         if (json_text_is(&key, "on"))
             known = json_read_bool(&read, ret_on);
+        else if (ret_children && json_text_is(&key, "children"))
+            json_read_bool(&read, ret_children);
         else
             json_read_fail(&read, "unknown member");
     if (json_read_finish(&read) >= 0 && known)
@@ -467,14 +466,16 @@ static void cannot_attach(struct http_call *call, const char *why)
 }
 
 /* Probes on a process that runs, by an observer that begins meanwhile: the handler runs again until it has. */
-static void attach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+static void attach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t,
+                   bool children)
 {
     const struct http_viewer *viewer = http_viewer(call);
     char why[ATTACHING_WHY_MAX] = "";
     enum attaching_state state = attaching_state(daemon->attaching, t->pid, why);
     bool was = state == ATTACHING_ON && http_tries(call) == 0;
     if (state == ATTACHING_NONE) {
-        int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid);
+        int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid,
+                                children);
         if (r < 0) {
             cannot_attach(call, r == -EUSERS ? "too many processes are attached" : strerror(-r));
             return;
@@ -534,13 +535,13 @@ void api_answer_tracking(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
     uint64_t pid = 0;
-    bool on = false;
+    bool on = false, children = false;
     (void)http_number(call, "pid", &pid);
-    if (!api_wish_on(call, &on))
+    if (!api_wish_on(call, &on, &children))
         return;
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
-    const struct ledger_process *p = find_proved(daemon, (pid_t)pid);
+    const struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
     if (!p && is_gone((pid_t)pid)) {
         no_process(call, (unsigned long long)pid);
         return;
@@ -560,13 +561,13 @@ void api_answer_tracking(struct http_call *call, void *context)
     enum tracking before = tracking_of(p, book);
     if (book && book->identity->source == BOOK_SOURCE_ATTACH) {
         if (on)
-            attach(call, daemon, &t);
+            attach(call, daemon, &t, children);
         else
             detach(call, daemon, &t);
     } else if (before == TRACKING_ON || before == TRACKING_SUSPENDED) {
         suspend(call, daemon, &t, book, before, on);
     } else if (on && can_attach(daemon, tracked_of(p, &facts))) {
-        attach(call, daemon, &t);
+        attach(call, daemon, &t, children);
     } else if (on || !detached(call, daemon, &t)) {
         cannot_track(call, p, &facts);
     }

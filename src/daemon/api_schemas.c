@@ -222,6 +222,13 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["on"],
     "additionalProperties": false,
+    "properties": {
+        "on": {"type": "boolean"},
+        "children": {"type": "boolean", "description": "of a process that is attached: those that it forks, too"}}})},
+{"TracingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
     "properties": {"on": {"type": "boolean"}}})},
 {"Tracking", JSON({
     "type": "object",
@@ -363,7 +370,7 @@ static const struct http_schema schemas[] = {
 {"Pinning", JSON({
     "type": "object",
     "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
-    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "kernel_pinned_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.pinning/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -373,6 +380,7 @@ static const struct http_schema schemas[] = {
         "pinned_peak_bytes": {"type": "integer"},
         "own_pinned_bytes": {"type": "integer", "description": "pinned by the program itself"},
         "live_bytes": {"type": "integer", "description": "of allocations that the library serves"},
+        "kernel_pinned_bytes": {"type": ["integer", "null"], "description": "of the whole machine, by the kernel's counters; null: it has none"},
         "budget_bytes": {"type": ["integer", "null"], "description": "null: unlimited"},
         "saved_s": {"type": "number"},
         "missed_s": {"type": "number"},
@@ -400,11 +408,13 @@ static const struct http_schema schemas[] = {
                 "site": {"type": "string"}}}},
         "sites": {"type": "array", "items": {
             "type": "object",
-            "required": ["site", "key", "allocations", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
+            "required": ["site", "key", "allocations", "advice", "saves_each_s", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
             "properties": {
                 "site": {"type": "string"},
                 "key": {"type": "string"},
                 "allocations": {"type": "integer"},
+                "advice": {"type": "string", "enum": ["pin", "reuse", "leave"], "description": "pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither"},
+                "saves_each_s": {"type": "number", "description": "what pinning saves for one allocation"},
                 "bytes": {"type": "integer", "description": "of the average allocation"},
                 "copies": {"type": "integer"},
                 "missed_s": {"type": "number"},

@@ -87,6 +87,10 @@ static void answer(struct http_call *call, struct daemon *daemon, struct query_s
         api_history_query(call, daemon, spec);
         return;
     }
+    if (query_needs(asked->query) & QUERY_NEEDS_MAPPINGS) { /* neither are mappings */
+        api_explain_query(call, daemon, spec);
+        return;
+    }
     if (!api_turn(call, daemon->api, query_table_of(asked->query)))
         return;
     r = asking_run(daemon->asking, asked, &viewer);

@@ -292,7 +292,7 @@ void api_answer_tracing(struct http_call *call, void *context)
     pid_t pid;
     bool on = false;
     (void)http_number(call, "pid", &number);
-    if (!api_wish_on(call, &on))
+    if (!api_wish_on(call, &on, NULL))
         return;
     http_audit(call, "tracing of PID %llu %s", (unsigned long long)number, on ? "on" : "off");
     if (!api_own_pid(call, daemon, &pid, &uid, &process))

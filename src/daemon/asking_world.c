@@ -83,7 +83,7 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         w->world.exited = w->exited.rows;
         w->world.n_exited = w->exited.n;
     }
-    if (needs & QUERY_NEEDS_HISTORY)
+    if (needs & (QUERY_NEEDS_HISTORY | QUERY_NEEDS_MAPPINGS))
         r = -EOPNOTSUPP;
     if (needs & QUERY_NEEDS_EVENTS) {
         w->events.events = daemon->events;

@@ -27,8 +27,8 @@ struct asking_world {
 bool asking_world_ready(struct daemon *daemon, unsigned needs);
 
 /* Fill in what `query` needs, for `viewer`; figures of the ledger are the caller's. 0; -ENODEV where there is no table of
- * processes; -EAGAIN to a viewer that is hasty; -EOPNOTSUPP for history, whose file only a
- * worker may read (api_history.h); -ENOMEM. To be released in any case. */
+ * processes; -EAGAIN to a viewer that is hasty; -EOPNOTSUPP for history and mappings, which only
+ * a worker may read (api_history.h, explaining.h); -ENOMEM. To be released in any case. */
 int asking_world_open(struct daemon *daemon, const struct query *query,
                       const struct asking_viewer *viewer, const struct users *users,
                       struct asking_world *ret_world);

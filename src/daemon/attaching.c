@@ -36,9 +36,10 @@ struct attached {
     pid_t child; /* that we started; 0: another's */
     uint32_t uid;
     enum attaching_state state;
-    bool ending; /* it was told to */
-    int ready;   /* the observer says there whether it works; -1 */
-    int link;    /* the connection that holds it; -1 */
+    bool children; /* those that it forks, too */
+    bool ending;   /* it was told to */
+    int ready;     /* the observer says there whether it works; -1 */
+    int link;      /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
     char why[ATTACHING_WHY_MAX];
@@ -223,22 +224,16 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
     snprintf(linger, sizeof(linger), "%d", ATTACHING_LINGER_S);
     snprintf(ready_fd, sizeof(ready_fd), "%d", READY_FD);
     snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
-    const char *arguments[] = {"memoir-observe",
-                               "--heap",
-                               "--pid",
-                               pid,
-                               "--socket",
-                               socket,
-                               "--linger",
-                               linger,
-                               "--ready",
-                               ready_fd,
-                               "--for",
-                               uid,
-                               "--keep-ended",
-                               dir ? "--dir" : NULL,
-                               dir,
-                               NULL};
+    const char *arguments[20] = {"memoir-observe", "--heap",   "--pid",       pid,       "--socket",
+                                 socket,           "--linger", linger,        "--ready", ready_fd,
+                                 "--for",          uid,        "--keep-ended"};
+    size_t n = 13;
+    if (one->children)
+        arguments[n++] = "--children";
+    if (dir) {
+        arguments[n++] = "--dir";
+        arguments[n++] = dir;
+    }
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
     helper_attributes_init(&attributes); /* Ctrl-C is memoird's */
@@ -290,7 +285,7 @@ static struct attached *place(struct attaching *a, uint32_t uid)
     return free_one;
 }
 
-int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
+int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid, bool children)
 {
     struct attached *one = find(a, pid);
     if (!a || a->why_not)
@@ -303,6 +298,7 @@ int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
     forget(one);
     one->pid = pid;
     one->uid = uid;
+    one->children = children;
     one->since_ns = clock_monotonic_ns();
     if (link_open(one)) /* `memoir attach` has begun it */
         return 0;

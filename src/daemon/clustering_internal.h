@@ -133,6 +133,9 @@ void clustering_calls_stop(struct clustering *clustering);
  * not. */
 const char *clustering_past_begin(struct clustering *clustering,
                                   const struct clustering_work *work);
+/* The same for a question about the mappings of processes. *ret_again with a reason: not yet, ask again in a moment. */
+const char *clustering_explain_begin(struct clustering *clustering,
+                                     const struct clustering_work *work, bool *ret_again);
 void clustering_past_forget(struct clustering *clustering, const struct clustering_ask *ask);
 void clustering_past_stop(struct clustering *clustering);
 
@@ -147,6 +150,8 @@ int clustering_ask_begin(struct clustering *clustering, struct cluster_wish *wis
 
 /* Do what can be done; the rest waits for its turn. */
 void clustering_work(struct clustering *clustering);
+/* The words of the question; borrowed. */
+struct query_spec clustering_work_spec(const struct clustering_work *work);
 void clustering_work_free(struct clustering *clustering, struct clustering_work *work);
 
 /* A query of another node: decodes it and puts it among the works, or refuses it. */

@@ -1,4 +1,5 @@
-/* Questions about the past: each node answers from its own history, whose file is read on a thread beside the loop.
+/* Questions whose answers are read on a thread beside the loop: about the past, from the node's own history; and about the
+ * resident memory of processes, from their mappings (explaining.h).
  *
  * The asker picks one step for all, a multiple of the tiers' and aligned to 1970, so that points of different nodes fall into the
  * same buckets. A node that keeps the time in question in coarser steps only says so rather than mixing the two. */
@@ -10,9 +11,11 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
+#include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/clustering_internal.h"
 #include "daemon/daemon.h"
+#include "daemon/explaining.h"
 #include "history/read.h"
 #include "history/store.h"
 #include "history/table.h"
@@ -27,6 +30,7 @@ struct clustering_past {
     struct cluster_question *question; /* of another node, or */
     struct clustering_ask *ask; /* our own part of one of ours; both NULL: the answer is dropped */
     LIST_ENTRY(clustering_past) link;
+    struct explaining *explaining; /* NULL: about the past, with the rest */
     struct query *query;
     struct past_window window;
     struct asking_viewer viewer;
@@ -62,7 +66,14 @@ static void deliver(struct clustering_past *past, const struct buffer *bytes, co
     LIST_REMOVE(past, link);
     pthread_mutex_unlock(&c->visits_lock);
     query_free(past->query);
+    explaining_free(past->explaining);
     free(past);
+}
+
+static int result_write(struct query_result *result, struct buffer *out)
+{
+    int r = query_result_trim(result);
+    return r < 0 ? r : query_partial_write(result, out);
 }
 
 static int look(const struct clustering_past *past, struct buffer *out, uint64_t *ret_step_s)
@@ -82,9 +93,7 @@ static int look(const struct clustering_past *past, struct buffer *out, uint64_t
     if (r >= 0)
         r = query_result_finish(result);
     if (r >= 0)
-        r = query_result_trim(result);
-    if (r >= 0)
-        r = query_partial_write(result, out);
+        r = result_write(result, out);
     *ret_step_s = history.read_step_s;
     query_result_free(result);
     return r;
@@ -107,9 +116,58 @@ static void on_thread(void *context)
     buffer_release(&out);
 }
 
+static void explain_on_thread(void *context)
+{
+    struct clustering_past *past = context;
+    struct buffer out = BUFFER_INIT(GATHER_REPLY_MAX);
+    struct query_result *result = NULL;
+    char why[MESSAGE_REASON_MAX + 1] = "";
+    int r = explaining_run(past->explaining, &result);
+    if (r >= 0)
+        r = result_write(result, &out);
+    query_result_free(result);
+    if (r < 0)
+        snprintf(why, sizeof(why), "the mappings could not be read: %s", strerror(-r));
+    broker_rest(past->clustering->daemon->broker);
+    deliver(past, &out, why[0] ? why : NULL);
+    buffer_release(&out);
+}
+
 static void on_drop(void *context)
 {
     deliver(context, NULL, "memoird exits");
+}
+
+/* Give it to the thread. */
+static void begin(struct clustering *c, const struct clustering_work *work,
+                  struct clustering_past *past, chore_fn *run)
+{
+    struct api *api = c->daemon->api;
+    past->clustering = c;
+    past->question = work->question;
+    past->ask = work->ask;
+    pthread_mutex_lock(&c->visits_lock);
+    LIST_INSERT_HEAD(&c->pasts, past, link);
+    pthread_mutex_unlock(&c->visits_lock);
+    if (!api || !api->chores || chores_add(api->chores, USER, run, on_drop, past) < 0)
+        deliver(past, NULL, "busy: too many questions wait");
+}
+
+const char *clustering_explain_begin(struct clustering *c, const struct clustering_work *work,
+                                     bool *ret_again)
+{
+    struct query_error error = {0};
+    struct clustering_past *past = calloc(1, sizeof(*past));
+    struct query_spec spec = clustering_work_spec(work);
+    int r =
+        past ? explaining_new(c->daemon, &spec, &work->viewer, &past->explaining, &error) : -ENOMEM;
+    *ret_again = r == -EAGAIN;
+    if (r < 0) {
+        free(past);
+        return r == -ENODEV ? "/proc cannot be read" : "out of memory";
+    }
+    begin(c, work, past, explain_on_thread);
+    return NULL;
 }
 
 const char *clustering_past_begin(struct clustering *c, const struct clustering_work *work)
@@ -121,31 +179,16 @@ const char *clustering_past_begin(struct clustering *c, const struct clustering_
     if (!daemon->history)
         return "it keeps no history";
     struct clustering_past *past = calloc(1, sizeof(*past));
-    struct query_spec spec = {.table = work->words[0],
-                              .by = work->words[1],
-                              .where = work->words[2],
-                              .show = work->words[3],
-                              .sort = work->words[4],
-                              .limit = work->limit,
-                              .others = work->others,
-                              .lenient = work->question != NULL};
+    struct query_spec spec = clustering_work_spec(work);
     if (!past || query_new(&spec, &past->query, &error) < 0) {
         free(past);
         return "out of memory";
     }
-    past->clustering = c;
-    past->question = work->question;
-    past->ask = work->ask;
     past->window = work->window;
     past->viewer = work->viewer;
     snprintf(past->node, sizeof(past->node), "%s", c->settings.name);
     snprintf(past->path, sizeof(past->path), "%s/%s", daemon->state_path, HISTORY_FILE);
-    pthread_mutex_lock(&c->visits_lock);
-    LIST_INSERT_HEAD(&c->pasts, past, link);
-    pthread_mutex_unlock(&c->visits_lock);
-    if (!daemon->api || !daemon->api->chores ||
-        chores_add(daemon->api->chores, USER, on_thread, on_drop, past) < 0)
-        deliver(past, NULL, "busy: too many questions wait");
+    begin(c, work, past, on_thread);
     return NULL;
 }
 

@@ -38,11 +38,9 @@ static void finish(struct clustering *c, struct clustering_work *work, const cha
     clustering_work_free(c, work);
 }
 
-static int prepare(struct clustering *c, struct clustering_work *work, struct asked **ret_asked,
-                   struct query_error *wrong)
+struct query_spec clustering_work_spec(const struct clustering_work *work)
 {
-    *wrong = (struct query_error){0};
-    struct query_spec spec = {
+    return (struct query_spec){
         .table = work->words[0],
         .by = work->words[1],
         .where = work->words[2],
@@ -52,7 +50,29 @@ static int prepare(struct clustering *c, struct clustering_work *work, struct as
         .others = work->others,
         .lenient = work->question != NULL,
     };
+}
+
+static int prepare(struct clustering *c, struct clustering_work *work, struct asked **ret_asked,
+                   struct query_error *wrong)
+{
+    *wrong = (struct query_error){0};
+    struct query_spec spec = clustering_work_spec(work);
     return asking_prepare(c->daemon->asking, &spec, ret_asked, wrong);
+}
+
+/* Give a question whose answer takes long to a thread. As work_do(). */
+static uint64_t work_hand_over(struct clustering *c, struct clustering_work *work, unsigned needs)
+{
+    bool again = false;
+    const char *cannot = needs & QUERY_NEEDS_HISTORY ? clustering_past_begin(c, work)
+                                                     : clustering_explain_begin(c, work, &again);
+    if (again)
+        return AGAIN_MS * NS_PER_MS;
+    if (cannot)
+        finish(c, work, cannot);
+    else
+        clustering_work_free(c, work);
+    return 0;
 }
 
 /* How long it has to wait; 0: it is done, and freed. */
@@ -67,14 +87,9 @@ static uint64_t work_do(struct clustering *c, struct clustering_work *work)
         return 0;
     }
     int r = prepare(c, work, &asked, &wrong);
-    if (r == 0 && query_needs(asked->query) & QUERY_NEEDS_HISTORY) {
-        const char *cannot = clustering_past_begin(c, work);
-        if (cannot)
-            finish(c, work, cannot);
-        else
-            clustering_work_free(c, work);
-        return 0;
-    }
+    unsigned needs = r == 0 ? query_needs(asked->query) : 0;
+    if (needs & (QUERY_NEEDS_HISTORY | QUERY_NEEDS_MAPPINGS))
+        return work_hand_over(c, work, needs);
     if (r == 0) {
         const struct query_table *table = query_table_of(asked->query);
         uint64_t wait_ns = asking_wait(asking, table, &work->turn, work->who);

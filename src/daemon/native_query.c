@@ -94,6 +94,15 @@ void native_query(struct native_client *client)
         native_refuse_query(client, &wrong);
         return;
     }
+    if (r == -EOPNOTSUPP) {
+        struct native_error error;
+        native_error_set(
+            &error, "bad-query",
+            "the table %s takes long to read: ask for it over HTTP, or by 'memoir query'",
+            query_table_of(asked->query)->name);
+        native_refuse(client, &error);
+        return;
+    }
     if (r < 0) {
         struct native_error error;
         native_error_set(&error, "internal", "the query failed: %s", strerror(-r));

@@ -27,14 +27,12 @@ static const struct ledger_account *heap_of(const struct ledger_process *p)
     return NULL;
 }
 
-bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, bool *ret_partial)
+bool explain_live_by(struct explain *explain, const struct ledger_process *process)
 {
-    const struct ledger_account *heap = heap_of(process);
-    if (!heap)
-        return false;
-    *ret_bytes = heap->totals.live_bytes;
-    *ret_partial = heap->partial;
-    return true;
+    const struct ledger_account *heap = process ? heap_of(process) : NULL;
+    if (heap)
+        explain_live(explain, heap->totals.live_bytes, heap->partial);
+    return heap != NULL;
 }
 
 static int by_resident(const void *left, const void *right)

@@ -24,9 +24,9 @@ struct explain_sites {
     uint64_t others_bytes;
 };
 
-/* Bytes in use on the heap, by the book. False: it keeps none of its heap. *ret_partial: blocks that are older than the book are
- * not among them. */
-bool explain_live_of(const struct ledger_process *process, uint64_t *ret_bytes, bool *ret_partial);
+/* explain_live() with what the book of `process` tells. False: it tells nothing of the heap, or `process` is NULL. Call it at
+ * most once. */
+bool explain_live_by(struct explain *explain, const struct ledger_process *process);
 
 /* After explain_live(), of a process of user `owner`. At most `top` are named, of those with a 500th of the heap or more, by `symbols` (NULL: without functions). -ENOENT: no book of the heap; -errno. */
 int explain_sites_take(const struct ledger_process *process, uint32_t owner,

@@ -1,29 +1,19 @@
-/* The table `explain`: one row for each part of a process's resident memory. A process costs 15 ms for each GB, so only
- * those are looked at that a question asks for by pid, program or user, and few at a time. Mappings are read by a child,
- * which blocks who asks: no table for a loop. */
+/* The table `explain`. See table.h. */
 #include "explain/table.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "explain/explain.h"
-#include "explain/sites.h"
-#include "ledger/host.h"
-#include "ledger/ledger.h"
 #include "query/query.h"
 
-enum {
-    PROCESSES_MAX = 64, /* of one question; the answer says that it is incomplete */
-    TIMEOUT_MS = 10000, /* for one of them */
-};
-
+/* What row->custom is. */
 struct part_row {
+    const struct explain_subject *subject;
     const struct explain *explain;
-    const struct explain_part *part;
+    const struct explain_part *part; /* NULL with `explain`: before it is taken */
 };
 
 static const struct part_row *row_of(const struct query_row *row)
@@ -36,31 +26,43 @@ static const struct part_row *row_of(const struct query_row *row)
 static void get_pid(const struct query_world *world, const struct query_row *row,
                     const struct query_field *field, struct query_value *ret)
 {
-    query_set_number(ret, (uint64_t)row->host->pid);
+    query_set_number(ret, (uint64_t)row_of(row)->subject->pid);
+}
+
+static void set_name(struct query_value *ret, const char *name)
+{
+    if (name)
+        query_set_text(ret, name);
+    else
+        ret->state = QUERY_UNKNOWN;
 }
 
 static void get_program(const struct query_world *world, const struct query_row *row,
                         const struct query_field *field, struct query_value *ret)
 {
-    query_set_text(ret, row->host->name);
+    set_name(ret, row_of(row)->subject->program);
 }
 
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    if (row->host->valid & HOST_HAS_USER)
-        query_set_text(ret, row->host->user);
-    else
-        ret->state = QUERY_UNKNOWN;
+    set_name(ret, row_of(row)->subject->user);
 }
 
 static void get_uid(const struct query_world *world, const struct query_row *row,
                     const struct query_field *field, struct query_value *ret)
 {
-    if (row->host->valid & HOST_HAS_STATUS)
-        query_set_number(ret, row->host->uid);
+    if (row_of(row)->subject->uid != UINT32_MAX)
+        query_set_number(ret, row_of(row)->subject->uid);
     else
         ret->state = QUERY_UNKNOWN;
+}
+
+static void get_node(const struct query_world *world, const struct query_row *row,
+                     const struct query_field *field, struct query_value *ret)
+{
+    if (world->node)
+        query_set_text(ret, world->node);
 }
 
 /* ---- what ---- */
@@ -124,6 +126,8 @@ static const struct query_column columns[] = {
     {"program", NULL, QUERY_TEXT, .get = get_program},
     {"user", NULL, QUERY_TEXT, .get = get_user},
     {"uid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_uid},
+    {"node", NULL, QUERY_TEXT, .get = get_node},
+    QUERY_COLUMN_NODES,
     {"kind", "heap, slack, runtime, anonymous, stack, file, shared, device, memoir or rest",
      QUERY_TEXT, .flags = QUERY_DETAIL, .get = get_kind},
     {"part", "whose memory it is: an allocator, a runtime, a file, a mapping", QUERY_TEXT,
@@ -146,62 +150,51 @@ static const struct query_column columns[] = {
 
 /* ---- rows ---- */
 
-static int scan_process(struct query_scan *scan, const struct host_process *p, struct explain *e)
+/* A process that cannot be read leaves no rows; the answer says that it is incomplete. */
+static int scan_subject(struct query_scan *scan, const struct explain_subject *subject,
+                        struct explain *e)
 {
-    const struct ledger_process *process =
-        scan->world->ledger ? ledger_process_find(scan->world->ledger, p->pid) : NULL;
-    uint64_t live;
-    bool partial;
-    int r = explain_take_apart(p->pid, geteuid(), TIMEOUT_MS, e);
-    if (r == -ENOMEM)
-        return r;
+    const struct explain_world *world = scan->world->explain;
+    int r = world->take(subject, e, world->context);
     if (r < 0) {
         scan->incomplete |= r != -ESRCH;
-        return 0;
+        return r == -ENOMEM ? r : 0;
     }
-    if (process && explain_live_of(process, &live, &partial))
-        explain_live(e, live, partial);
     for (uint32_t i = 0; r == 0 && i < e->n_parts; i++) {
-        struct part_row row = {e, &e->parts[i]};
-        r = scan->each(scan, &(struct query_row){.host = p, .custom = &row});
+        struct part_row row = {subject, e, &e->parts[i]};
+        r = scan->each(scan, &(struct query_row){.custom = &row});
     }
     return r;
 }
 
 static int scan_parts(struct query_scan *scan)
 {
+    const struct explain_world *world = scan->world->explain;
     MEMOIR_CLEANUP(freep)
     struct explain *e = calloc(1, sizeof(*e));
-    size_t n = 0, looked = 0;
-    struct host_process *const *all =
-        scan->world->host ? host_processes(scan->world->host, &n) : NULL;
     int r = e ? 0 : -ENOMEM;
-    for (size_t i = 0; i < n && r == 0; i++) {
-        if (all[i]->kernel || !scan->may_match(scan, &(struct query_row){.host = all[i]}))
+    for (size_t i = 0; world && i < world->n && r == 0; i++) {
+        struct part_row row = {.subject = &world->subjects[i]};
+        if (!scan->may_match(scan, &(struct query_row){.custom = &row}))
             continue;
         if (scan->deadline_ns && clock_monotonic_ns() > scan->deadline_ns)
             return -ETIME;
-        if (looked++ == PROCESSES_MAX) {
-            scan->incomplete = true;
-            break;
-        }
-        r = scan_process(scan, all[i], e);
+        r = scan_subject(scan, row.subject, e);
     }
     return r;
 }
 
 static bool owner(const struct query_row *row, uint32_t *ret_uid)
 {
-    *ret_uid = row->host->valid & HOST_HAS_STATUS ? row->host->uid : 0;
+    *ret_uid = row_of(row)->subject->uid;
     return true;
 }
 
 const struct query_table explain_table = {
     .name = "explain",
-    .help =
-        "one row for each part of the resident memory of a process: name it by pid, program or user",
+    .help = "one row for each part of the resident memory of the processes named by pid",
     .columns = columns,
-    .needs = QUERY_NEEDS_HOST | QUERY_NEEDS_BOOKS,
+    .needs = QUERY_NEEDS_MAPPINGS,
     .costly = true,
     .show = "pid,program,kind,part,bytes,share",
     .show_by = "bytes",
@@ -209,4 +202,7 @@ const struct query_table explain_table = {
     .private_rows = true,
     .scan = scan_parts,
     .owner = owner,
+    .named_by = "pid",
+    .named_why =
+        "reading the mappings of every process would take long and stop each of them for a while",
 };

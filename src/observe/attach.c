@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "bpf/object.h"
-#include "observe/elf_exports.h"
+#include "observe/elf_file.h"
 #include "observe/kernel_internal.h"
 #include "observe/probe_table.h"
 #include "observe/uprobe_link.h"
@@ -52,9 +52,11 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Two names of one function are one probe. */
-static void export_take(void *context, const char *name, uint64_t offset)
+static void export_take(void *context, const struct elf_function *function)
 {
     struct symbols *s = context;
+    const char *name = function->name;
+    uint64_t offset = function->offset;
     char key[PROBE_NAME_MAX];
     if (strlen(name) >= sizeof(key) || s->n == SYMBOLS_MAX)
         return;
@@ -224,6 +226,11 @@ static int session_attach(struct kernel *k, struct attached *a, int fd, const st
     return r;
 }
 
+void kernel_parser_set(struct kernel *k, struct elf_parser *parser)
+{
+    k->parser = parser;
+}
+
 int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, char *why)
 {
     struct stat st;
@@ -246,12 +253,13 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     int r = probe_table_each(table, wanted_add, s);
     if (r == 0) {
         qsort(s->wanted, s->n_wanted, sizeof(s->wanted[0]), by_name);
-        r = elf_exports(fd, export_take, s);
+        r = elf_file_exports(k->parser, elf_file_pread, &fd, export_take, s);
     }
     if (r == 0 && s->n == 0)
         r = -ENOENT;
     if (r < 0) {
-        refuse(k, &st);
+        if (r != -EBUSY) /* the parser does not run now */
+            refuse(k, &st);
         return object_fail(why, r, "finding functions to probe");
     }
     struct attached *a = &k->attached[k->n_attached];

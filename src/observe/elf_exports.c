@@ -8,34 +8,40 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 
 enum { SECTIONS_MAX = 4096, SEGMENTS_MAX = 256 };
 
-static int read_at(int fd, void *to, size_t bytes, uint64_t at)
+/* An ELF file: its sections and segments. */
+struct file {
+    elf_read_fn *read;
+    void *context;
+    Elf64_Ehdr header;
+    Elf64_Shdr *sections;
+    Elf64_Phdr *segments;
+};
+
+static int read_at(const struct file *f, void *to, size_t bytes, uint64_t at)
 {
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(fd, (char *)to + done, bytes - done, (off_t)(at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
+        int64_t n = f->read(f->context, at + done, (char *)to + done, bytes - done);
         if (n < 0)
-            return -errno;
-        if (n == 0)
+            return (int)n;
+        if (n == 0 || (uint64_t)n > bytes - done)
             return -ENOEXEC;
         done += (size_t)n;
     }
     return 0;
 }
 
-static int read_new(int fd, size_t bytes, uint64_t at, void **ret_bytes)
+static int read_new(const struct file *f, size_t bytes, uint64_t at, void **ret_bytes)
 {
     MEMOIR_CLEANUP(freep)
     void *memory = malloc(bytes + 1);
     if (!memory)
         return -ENOMEM;
-    int r = read_at(fd, memory, bytes, at);
+    int r = read_at(f, memory, bytes, at);
     if (r < 0)
         return r;
     ((char *)memory)[bytes] = '\0';
@@ -63,32 +69,24 @@ static uint64_t offset_of(const Elf64_Phdr *segments, size_t n, uint64_t address
     return 0;
 }
 
-/* An ELF file: its sections and segments. */
-struct file {
-    int fd;
-    Elf64_Ehdr header;
-    Elf64_Shdr *sections;
-    Elf64_Phdr *segments;
-};
-
 static void file_release(struct file *f)
 {
     free(f->sections);
     free(f->segments);
 }
 
-static int file_read(int fd, struct file *f)
+static int file_read(struct file *f, elf_read_fn *read, void *context)
 {
     void *sections = NULL, *segments = NULL;
-    *f = (struct file){.fd = fd};
-    int r = read_at(fd, &f->header, sizeof(f->header), 0);
+    *f = (struct file){.read = read, .context = context};
+    int r = read_at(f, &f->header, sizeof(f->header), 0);
     if (r < 0)
         return r;
     if (!header_fits(&f->header))
         return -ENOEXEC;
-    r = read_new(fd, f->header.e_shnum * sizeof(Elf64_Shdr), f->header.e_shoff, &sections);
+    r = read_new(f, f->header.e_shnum * sizeof(Elf64_Shdr), f->header.e_shoff, &sections);
     if (r >= 0)
-        r = read_new(fd, f->header.e_phnum * sizeof(Elf64_Phdr), f->header.e_phoff, &segments);
+        r = read_new(f, f->header.e_phnum * sizeof(Elf64_Phdr), f->header.e_phoff, &segments);
     f->sections = sections;
     f->segments = segments;
     return r;
@@ -99,8 +97,7 @@ struct limits {
 };
 
 static int symbols_tell(const struct file *f, const Elf64_Shdr *table, const struct limits *limits,
-                        void (*each)(void *context, const struct elf_function *function),
-                        void *context)
+                        elf_function_fn *each, void *context)
 {
     MEMOIR_CLEANUP(freep)
     void *symbol_bytes = NULL;
@@ -110,9 +107,9 @@ static int symbols_tell(const struct file *f, const Elf64_Shdr *table, const str
     size_t n = table->sh_size / sizeof(Elf64_Sym);
     if (n > limits->symbols || texts->sh_size > limits->strings)
         return -ENOEXEC;
-    int r = read_new(f->fd, n * sizeof(Elf64_Sym), table->sh_offset, &symbol_bytes);
+    int r = read_new(f, n * sizeof(Elf64_Sym), table->sh_offset, &symbol_bytes);
     if (r >= 0)
-        r = read_new(f->fd, texts->sh_size, texts->sh_offset, &text_bytes);
+        r = read_new(f, texts->sh_size, texts->sh_offset, &text_bytes);
     if (r < 0)
         return r;
     const Elf64_Sym *symbols = symbol_bytes;
@@ -135,41 +132,27 @@ static int symbols_tell(const struct file *f, const Elf64_Shdr *table, const str
     return 0;
 }
 
-struct exports {
-    void (*each)(void *context, const char *name, uint64_t offset);
-    void *context;
-};
-
-static void export_tell(void *context, const struct elf_function *function)
-{
-    const struct exports *e = context;
-    e->each(e->context, function->name, function->offset);
-}
-
-int elf_exports(int fd, void (*each)(void *context, const char *name, uint64_t offset),
-                void *context)
+int elf_exports(elf_read_fn *read, void *read_context, elf_function_fn *each, void *context)
 {
     static const struct limits limits = {ELF_EXPORTS_SYMBOLS_MAX, ELF_EXPORTS_STRINGS_MAX};
     MEMOIR_CLEANUP(file_release)
     struct file f;
-    struct exports e = {each, context};
-    int r = file_read(fd, &f);
+    int r = file_read(&f, read, read_context);
     if (r < 0)
         return r;
     for (size_t i = 0; f.header.e_type == ET_DYN && i < f.header.e_shnum; i++)
         if (f.sections[i].sh_type == SHT_DYNSYM && f.sections[i].sh_link < f.header.e_shnum)
-            return symbols_tell(&f, &f.sections[i], &limits, export_tell, &e);
+            return symbols_tell(&f, &f.sections[i], &limits, each, context);
     return -ENOEXEC;
 }
 
-int elf_functions(int fd, void (*each)(void *context, const struct elf_function *function),
-                  void *context)
+int elf_functions(elf_read_fn *read, void *read_context, elf_function_fn *each, void *context)
 {
     static const struct limits limits = {ELF_FUNCTIONS_SYMBOLS_MAX, ELF_FUNCTIONS_STRINGS_MAX};
     MEMOIR_CLEANUP(file_release)
     struct file f;
     bool any = false;
-    int r = file_read(fd, &f);
+    int r = file_read(&f, read, read_context);
     for (size_t i = 0; r >= 0 && i < f.header.e_shnum; i++) {
         const Elf64_Shdr *s = &f.sections[i];
         if ((s->sh_type != SHT_DYNSYM && s->sh_type != SHT_SYMTAB) ||

@@ -207,7 +207,7 @@ static __noinline void gone_tell(uint32_t record, uint64_t address)
     g->record = record;
     g->tid = (uint32_t)bpf_get_current_pid_tgid();
     g->address = address;
-    bpf_ringbuf_submit(g, record == HEAP_RECORD_EXEC ? 0 : RING_NO_WAKEUP);
+    bpf_ringbuf_submit(g, record == HEAP_RECORD_GONE ? RING_NO_WAKEUP : 0);
 }
 
 /* ---- blocks ---- */
@@ -217,38 +217,54 @@ static __always_inline uint32_t time_now(void)
     return (uint32_t)(bpf_ktime_get_ns() >> HEAP_TIME_SHIFT);
 }
 
-/* How many frees one stands for, in 256ths, while probes are in for part of the time: 1 by the probability that the free of a block of
- * this age is seen, given that its allocation was. In the same window that falls with the age; later it is the part of the time
- * that windows take. The observer multiplies all by the inverse of that part, which is right for blocks from before the windows. */
-static __noinline uint32_t free_weight(const struct heap_block *block)
+/* A block of an age that came and went in one window stands for others of that age whose free the end of the window hid: of all that
+ * are allocated in it, (units - age) / units are freed in it. What it stands for beyond itself, in 256ths. */
+static __always_inline uint32_t extra_of(uint32_t age, uint32_t units)
 {
-    uint32_t units = state.window_units, inverse = state.inverse;
-    if (!(block->size_flags & HEAP_WINDOWED))
-        return 256;
-    uint32_t age = time_now() - block->time;
-    if ((int32_t)(block->time - state.window_start) < 0 || age >= units)
-        return inverse;
-    uint32_t weight = units * 256 / (units - age);
-    return weight < inverse ? weight : inverse;
+    uint32_t left = age < units ? units - age : 0;
+    if (left * HEAP_EXTRA_MAX < units)
+        return (HEAP_EXTRA_MAX - 1) * 256;
+    return left ? age * 256 / left : 0;
+}
+
+/* Was the block allocated in the window that is open now? */
+static __always_inline bool is_young(const struct heap_block *block)
+{
+    return (block->size_flags & HEAP_WINDOWED) && (int32_t)(block->time - state.window_start) >= 0;
+}
+
+static __noinline void freed_count_windowed(const struct heap_block *block, struct heap_node *node)
+{
+    uint64_t size = block->size_flags & HEAP_SIZE_MASK;
+    if (!is_young(block)) {
+        __sync_fetch_and_add(&node->old_bytes, size);
+        __sync_fetch_and_add(&node->old_blocks, 1);
+        return;
+    }
+    __sync_fetch_and_add(&node->freed_bytes, size);
+    __sync_fetch_and_add(&node->freed_blocks, 1);
+    uint32_t extra = extra_of(time_now() - block->time, state.window_units);
+    if (!extra)
+        return;
+    __sync_fetch_and_add(&node->extra_bytes, (size * extra) >> 8);
+    __sync_fetch_and_add(&node->extra_blocks, extra);
 }
 
 static __always_inline void freed_count(const struct heap_block *block)
 {
     struct heap_node *node = node_at(block->node);
-    uint64_t size = block->size_flags & HEAP_SIZE_MASK, blocks = 1;
     if (!node)
         return;
     if (state.windowed) {
-        uint32_t weight = free_weight(block);
-        size = (size * weight) >> 8;
-        blocks = (weight + 128) >> 8;
+        freed_count_windowed(block, node);
+        return;
     }
-    __sync_fetch_and_add(&node->freed_bytes, size);
-    __sync_fetch_and_add(&node->freed_blocks, blocks);
+    __sync_fetch_and_add(&node->freed_bytes, block->size_flags & HEAP_SIZE_MASK);
+    __sync_fetch_and_add(&node->freed_blocks, 1);
 }
 
-/* Take a block out of the table. False: it is not there. */
-static __always_inline bool block_take(uint64_t address, struct heap_block *ret_block)
+/* Take a block out of the table, without counting that. False: it is not there. */
+static __always_inline bool block_remove(uint64_t address, struct heap_block *ret_block)
 {
     const struct heap_block *block = bpf_map_lookup_elem(&blocks, &address);
     if (!block)
@@ -256,20 +272,28 @@ static __always_inline bool block_take(uint64_t address, struct heap_block *ret_
     *ret_block = *block;
     if (bpf_map_delete_elem(&blocks, &address) < 0)
         return false; /* freed twice, by two threads */
-    freed_count(ret_block);
     if (ret_block->size_flags & HEAP_SAMPLED)
         gone_tell(HEAP_RECORD_GONE, address);
     return true;
 }
 
+static __always_inline bool block_take(uint64_t address, struct heap_block *ret_block)
+{
+    if (!block_remove(address, ret_block))
+        return false;
+    freed_count(ret_block);
+    return true;
+}
+
 /* A block that is there already. realloc() and others (`outer`) call malloc() themselves, which has put it there: it was never
- * allocated. Else its free was not seen: by a call that has no probe. */
+ * allocated. Else its free was not seen: between two windows, where other frees stand for it, or by a call that has no probe. */
 static __noinline void block_replace(uint64_t address, bool outer)
 {
     struct heap_block old;
-    if (!block_take(address, &old))
+    if (!block_remove(address, &old) || (state.windowed && !is_young(&old)))
         return;
     struct heap_node *node = node_at(old.node);
+    freed_count(&old);
     if (!outer) {
         __sync_fetch_and_add(&state.replaced, 1);
     } else if (node) {
@@ -513,6 +537,22 @@ int heap_exec(void *args)
         return 0;
     state.ended = 1;
     gone_tell(HEAP_RECORD_EXEC, 0);
+    return 0;
+}
+
+/* A process that it forks. One that shares its memory (vfork, posix_spawn) is about to execute another program. */
+SEC("raw_tp/sched_process_fork")
+int heap_fork(uint64_t *args)
+{
+    uint32_t own = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
+    if (own != state.pid || state.ended)
+        return 0;
+    const struct task_struct *parent = (const struct task_struct *)args[0];
+    const struct task_struct *child = (const struct task_struct *)args[1];
+    uint32_t pid = (uint32_t)BPF_CORE_READ(child, tgid);
+    if (pid == own || BPF_CORE_READ(child, mm) == BPF_CORE_READ(parent, mm))
+        return 0;
+    gone_tell(HEAP_RECORD_FORK, pid);
     return 0;
 }
 

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "ledger/proc.h"
 #include "observe/control.h"
+#include "observe/elf_parser.h"
 #include "observe/heap_callers.h"
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
@@ -33,6 +34,18 @@ static const char *end_word(enum heap_end end)
     static const char *const words[] = {"attached", "detached", "exited",
                                         "executed another program", "failed"};
     return words[end];
+}
+
+/* PIDs of the children that have an observer. */
+static void children_json(const struct heap *h, struct json *json)
+{
+    json_key(json, "children");
+    json_array_begin(json);
+    for (size_t i = 0; i < HEAP_CHILDREN_MAX; i++)
+        if (h->children.all[i].pid && h->children.all[i].observer)
+            json_i64(json, h->children.all[i].pid);
+    json_array_end(json);
+    json_field_u64(json, "missed_children", h->children.missed);
 }
 
 static void status_json(struct heap *h, struct buffer *out)
@@ -63,6 +76,9 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);
+    if (h->budget.windowed)
+        json_field_u64(&json, "error_bytes",
+                       (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
     json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
     json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
     json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
@@ -77,6 +93,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "lost_stacks", load_relaxed(&s->lost_samples) + h->stacks_lost);
     json_field_u64(&json, "stacks", h->samples_taken);
     json_field_u64(&json, "callers", h->n_told);
+    children_json(h, &json);
     json_field_u64(&json, "alloc_program_ns", (uint64_t)alloc_ns);
     json_field_u64(&json, "free_program_ns", (uint64_t)free_ns);
     json_object_end(&json);
@@ -135,8 +152,12 @@ static int probes_load(struct heap *h)
         .pid = h->options->pid,
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
+        .children = h->options->children,
     };
-    int r = heap_target_find(h->options->pid, &h->target, h->why);
+    int r = elf_parser_new(&h->parser);
+    if (r < 0)
+        return fail(h, r, "cannot confine the parser of ELF files: %s", strerror(-r));
+    r = heap_target_find(h->options->pid, h->parser, &h->target, h->why);
     if (r == 0)
         r = heap_kernel_open(&options, &h->kernel, h->why);
     if (r < 0)
@@ -148,7 +169,6 @@ static int probes_load(struct heap *h)
 
 int heap_probes_in(struct heap *h)
 {
-    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     for (size_t i = 0; i < h->target.n; i++) {
         const struct heap_target_file *f = &h->target.files[i];
         int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, h->why);
@@ -198,10 +218,12 @@ static int start(struct heap *h)
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);
-    if (r == 0)
+    if (r == 0) {
+        stacks_parser_set(h->stacks, h->parser);
         r = stack_process_new(h->stacks, h->options->pid, &h->process);
+    }
     if (r == 0)
-        r = heap_callers_new(h->process, &h->callers);
+        r = heap_callers_new(h->process, h->parser, &h->callers);
     if (r < 0)
         return fail(h, r, "cannot look into the process: %s", strerror(-r));
     r = heap_book_open(h);
@@ -214,6 +236,7 @@ static int start(struct heap *h)
     }
     python_follow(h);
     uint64_t before = clock_monotonic_ns();
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     r = heap_probes_in(h);
     if (r < 0)
         return r;
@@ -247,6 +270,7 @@ static void on_tick(struct heap *h, int tick, bool *early)
     if (read(tick, &passed, sizeof(passed)) != sizeof(passed))
         return;
     heap_book_tell(h);
+    heap_children_look(h);
     if (*early && now - h->attached_ns > HEAP_EARLY_MS * NS_PER_MS) {
         *early = false;
         tick_set(tick, HEAP_TICK_MS);
@@ -336,11 +360,14 @@ static void finish(struct heap *h)
         if (h->told && h->samples && h->callers)
             heap_book_tell(h);
     }
+    if (h->end == HEAP_DETACHED || h->end == HEAP_FAILED)
+        heap_children_stop(h);
     heap_book_release(h);
     control_free(h->control);
     heap_callers_free(h->callers);
     stack_process_free(h->process);
     stacks_free(h->stacks);
+    elf_parser_free(h->parser);
     heap_kernel_close(h->kernel);
     heap_target_release(&h->target);
     closep(&h->pidfd);

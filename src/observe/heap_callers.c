@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "observe/elf_exports.h"
+#include "observe/elf_file.h"
 #include "observe/stacks.h"
 #include "site/own.h"
 
@@ -59,6 +59,7 @@ struct file {
 
 struct heap_callers {
     struct stack_process *process;
+    struct elf_parser *parser;
     struct file files[FILES_MAX];
     size_t n;
 };
@@ -71,12 +72,14 @@ bool heap_callers_hands_on(const char *name)
     return own_is_wrapper(name);
 }
 
-int heap_callers_new(struct stack_process *process, struct heap_callers **ret_callers)
+int heap_callers_new(struct stack_process *process, struct elf_parser *parser,
+                     struct heap_callers **ret_callers)
 {
     struct heap_callers *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
     c->process = process;
+    c->parser = parser;
     *ret_callers = c;
     return 0;
 }
@@ -132,7 +135,7 @@ static const struct file *file_of(struct heap_callers *c, const struct book_modu
     struct file *f = &c->files[c->n++];
     *f = (struct file){.module = module, .all = is_runtime(module->path)};
     if (!f->all && fd >= 0) {
-        elf_functions(fd, function_take, f);
+        elf_file_functions(c->parser, elf_file_pread, &fd, function_take, f);
         qsort(f->ranges, f->n, sizeof(f->ranges[0]), by_start);
     }
     return f;

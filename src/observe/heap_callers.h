@@ -10,6 +10,7 @@
 #include "book/writer.h"
 
 struct heap_callers;
+struct elf_parser;
 struct stack_process;
 
 struct heap_caller {
@@ -18,7 +19,8 @@ struct heap_caller {
 };
 
 /* Borrows `process`. */
-int heap_callers_new(struct stack_process *process, struct heap_callers **ret_callers);
+int heap_callers_new(struct stack_process *process, struct elf_parser *parser,
+                     struct heap_callers **ret_callers);
 void heap_callers_free(struct heap_callers *callers); /* NULL is fine */
 
 /* About a microsecond; the first address of a file takes as long as reading its symbols. */

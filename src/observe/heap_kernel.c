@@ -24,7 +24,7 @@ enum { LINKS_MAX = 16, WALK_BATCH = 4096 };
 struct heap_kernel {
     struct bpf_object *object;
     struct bpf_program *session, *enter, *leave, *free;
-    struct bpf_link *exec;
+    struct bpf_link *exec, *fork;
     bool has_session;
     pid_t pid;
     struct heap_state *state;
@@ -61,6 +61,8 @@ static int object_open(struct heap_kernel *k, const struct heap_kernel_options *
     bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)UPROBE_LINK_MULTI);
     bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)UPROBE_LINK_MULTI);
     bpf_program__set_expected_attach_type(k->free, (enum bpf_attach_type)UPROBE_LINK_MULTI);
+    bpf_program__set_autoload(bpf_object__find_program_by_name(k->object, "heap_fork"),
+                              options->children);
     bpf_program__set_autoload(k->session, k->has_session);
     bpf_program__set_autoload(k->enter, !k->has_session);
     bpf_program__set_autoload(k->leave, !k->has_session);
@@ -80,13 +82,24 @@ static int object_load(struct heap_kernel *k, const struct heap_kernel_options *
     return object_open(k, options);
 }
 
+/* Tracepoints: at its exec, and where its children are followed at its fork. */
+static int points_attach(struct heap_kernel *k, bool children)
+{
+    const struct bpf_program *exec = bpf_object__find_program_by_name(k->object, "heap_exec");
+    const struct bpf_program *fork = bpf_object__find_program_by_name(k->object, "heap_fork");
+    k->exec = exec ? bpf_program__attach(exec) : NULL;
+    if (!k->exec)
+        return exec ? -errno : -EINVAL;
+    k->fork = children && fork ? bpf_program__attach(fork) : NULL;
+    return children && !k->fork ? -errno : 0;
+}
+
 static int shared_map(struct heap_kernel *k)
 {
     struct bpf_map *nodes = bpf_object__find_map_by_name(k->object, "nodes");
     struct bpf_map *blocks = bpf_object__find_map_by_name(k->object, "blocks");
     struct bpf_map *ring = bpf_object__find_map_by_name(k->object, "ring");
-    struct bpf_program *exec = bpf_object__find_program_by_name(k->object, "heap_exec");
-    if (!nodes || !blocks || !ring || !exec)
+    if (!nodes || !blocks || !ring)
         return -EINVAL;
     k->blocks = bpf_map__fd(blocks);
     k->state = object_variables(k->object, sizeof(*k->state));
@@ -96,8 +109,7 @@ static int shared_map(struct heap_kernel *k)
     if (!k->state || !k->nodes || !k->ring)
         return -ENOMEM;
     k->state->pid = (uint32_t)k->pid;
-    k->exec = bpf_program__attach(exec);
-    return k->exec ? 0 : -errno;
+    return 0;
 }
 
 int heap_kernel_open(const struct heap_kernel_options *options, struct heap_kernel **ret_kernel,
@@ -112,6 +124,8 @@ int heap_kernel_open(const struct heap_kernel_options *options, struct heap_kern
     int r = object_load(k, options);
     if (r >= 0)
         r = shared_map(k);
+    if (r >= 0)
+        r = points_attach(k, options->children);
     if (r < 0) {
         object_fail(why, r, "loading the probes");
         heap_kernel_close(k);
@@ -134,6 +148,7 @@ void heap_kernel_close(struct heap_kernel *k)
         return;
     heap_kernel_detach(k);
     bpf_link__destroy(k->exec);
+    bpf_link__destroy(k->fork);
     ring_buffer__free(k->ring);
     object_variables_free(k->state, sizeof(*k->state));
     if (k->nodes)

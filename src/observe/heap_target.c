@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "observe/elf_exports.h"
+#include "observe/elf_file.h"
 #include "observe/link_map.h"
 #include "observe/probe_place.h"
 #include "observe/targets.h"
@@ -192,6 +192,7 @@ struct module {
 
 struct search {
     pid_t pid;
+    struct elf_parser *parser;
     struct module modules[MODULES_MAX];
     size_t n;
     struct stat program;
@@ -271,7 +272,7 @@ static void candidate_try(const struct search *s, struct candidates *c, struct m
     for (size_t i = 0; i < c->n && !seen; i++)
         seen = c->all[i]->module->device == m->device && c->all[i]->module->inode == m->inode;
     struct candidate *one = seen || c->n == CANDIDATES_MAX ? NULL : calloc(1, sizeof(*one));
-    if (one && elf_functions(fd, function_take, &one->found) >= 0)
+    if (one && elf_file_functions(s->parser, elf_file_pread, &fd, function_take, &one->found) >= 0)
         for (size_t p = 0; p < PREFIXES; p++)
             any |= one->found.mallocs[p] && one->found.frees[p];
     if (!any) {
@@ -348,7 +349,7 @@ static void target_choose(struct candidates *c, struct heap_target *target)
     }
 }
 
-int heap_target_find(pid_t pid, struct heap_target *ret_target,
+int heap_target_find(pid_t pid, struct elf_parser *parser, struct heap_target *ret_target,
                      char why[static HEAP_TARGET_WHY_MAX])
 {
     MEMOIR_CLEANUP(freep)
@@ -359,6 +360,7 @@ int heap_target_find(pid_t pid, struct heap_target *ret_target,
     if (!s)
         return -ENOMEM;
     s->pid = pid;
+    s->parser = parser;
     int r = targets_code(s->pid, module_take, s);
     snprintf(exe, sizeof(exe), "/proc/%d/exe", (int)pid);
     if (r < 0) {

@@ -32,6 +32,7 @@ struct heap_target {
 
 /* 0, or -errno with `why` for people: -ENOENT: it has no malloc (a program in Go); -EALREADY: Memoir counts it already; -ESRCH,
  * -EACCES. */
-int heap_target_find(pid_t pid, struct heap_target *ret_target,
+struct elf_parser;
+int heap_target_find(pid_t pid, struct elf_parser *parser, struct heap_target *ret_target,
                      char why[static HEAP_TARGET_WHY_MAX]);
 void heap_target_release(struct heap_target *target);

@@ -47,6 +47,10 @@ void kernel_close(struct kernel *kernel, bool leave);
  * does. */
 void kernel_forget(struct kernel *kernel);
 
+/* Who parses libraries (elf_file.h), before the first one. Borrows it. */
+struct elf_parser;
+void kernel_parser_set(struct kernel *kernel, struct elf_parser *parser);
+
 /* Attach all functions of the table that the library exports; nothing happens if that file has
  * probes already. `fd` is the open file. Returns how many functions have probes, or -errno:
  * -ENOENT: it exports none of them; -EALREADY: it was refused before and has not changed since;

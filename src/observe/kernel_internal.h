@@ -58,6 +58,7 @@ struct kernel {
     struct wire_ranges subordinates;
     int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
         users; /* maps */
+    struct elf_parser *parser;
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;
     struct refused refused[REFUSED_MAX]; /* in turn */

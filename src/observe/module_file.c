@@ -162,7 +162,7 @@ static void descriptor_close(int fd, struct deadline *deadline, uint32_t owner)
 /* The descriptor of one that hangs stays open: a worker may still use it. */
 static void file_free(struct module_file *file)
 {
-    elf_image_release(&file->image);
+    elf_file_release(&file->elf);
     if (!file->stuck)
         descriptor_close(file->fd, file->deadline, file->owner);
     free(file);
@@ -223,8 +223,8 @@ static int cache_take(struct module_files *cache, int fd, const struct stat *st,
         .owner = owner,
         .used = ++cache->turn,
     };
-    int r =
-        elf_image_init(&file->image, file_read, file, deadline ? MODULE_SLOW_CLUSTER : ELF_CLUSTER);
+    int r = elf_file_init(&file->elf, cache->parser, file_read, file,
+                          deadline ? MODULE_SLOW_CLUSTER : ELF_CLUSTER);
     if (r < 0) {
         file_free(file);
         return r;
@@ -272,22 +272,33 @@ static void cache_trim(struct module_files *cache, const struct module_file *but
     struct module_file *oldest = NULL;
     for (uint32_t i = 0; i < cache->n; i++) {
         struct module_file *f = cache->files[i];
-        uint64_t loaded = elf_image_loaded_bytes(&f->image);
+        uint64_t loaded = elf_file_loaded_bytes(&f->elf);
         bytes += loaded;
         if (loaded > 0 && f != but && (!oldest || f->used < oldest->used))
             oldest = f;
     }
     if (bytes > MODULE_TABLES_MAX && oldest)
-        elf_image_drop(&oldest->image);
+        elf_file_drop(&oldest->elf);
 }
 
-int module_files_row(struct module_files *cache, struct module_file *file, uint64_t vaddr,
-                     struct cfi_section *ret_section, struct cfi_row *ret_row)
+int module_files_rule(struct module_files *cache, struct module_file *file, uint64_t vaddr,
+                      struct elf_rule *ret_rule)
 {
-    uint64_t before = elf_image_loaded_bytes(&file->image);
+    uint64_t before = elf_file_loaded_bytes(&file->elf);
     file->used = ++cache->turn;
-    int r = elf_image_row(&file->image, vaddr, ret_section, ret_row);
-    if (elf_image_loaded_bytes(&file->image) != before)
+    int r = elf_file_rule(&file->elf, vaddr, ret_rule);
+    if (elf_file_loaded_bytes(&file->elf) != before)
+        cache_trim(cache, file);
+    return r;
+}
+
+int module_files_step(struct module_files *cache, struct module_file *file, uint64_t vaddr,
+                      const struct elf_stack *stack, struct elf_frame *frame)
+{
+    uint64_t before = elf_file_loaded_bytes(&file->elf);
+    file->used = ++cache->turn;
+    int r = elf_file_step(&file->elf, vaddr, stack, frame);
+    if (elf_file_loaded_bytes(&file->elf) != before)
         cache_trim(cache, file);
     return r;
 }

@@ -22,7 +22,7 @@ static void info_fill(struct module *module, const struct module_range *range, c
     info->map_start = range->start;
     info->map_end = range->end;
     if (module->file) {
-        const struct elf_image *image = &module->file->image;
+        const struct elf_image *image = &module->file->elf.image;
         uint64_t lo, hi;
         elf_image_span(image, &lo, &hi);
         info->map_start = lo + module->bias;
@@ -53,7 +53,7 @@ struct module *module_map_module(struct module_map *map, struct module_range *ra
     struct module_file *file = NULL;
     uint64_t bias = range->start - range->offset;
     if (module_files_open(map->cache, map->pid, map->owner, range, path, &file) < 0 ||
-        elf_image_bias(&file->image, range->start, range->offset, &bias) < 0)
+        elf_image_bias(&file->elf.image, range->start, range->offset, &bias) < 0)
         file = NULL;
     for (uint32_t i = 0; i < map->n_modules; i++)
         if (module_is(map->modules[i], range, path, file, bias))

@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "book/layout.h"
-#include "observe/elf_image.h"
+#include "observe/elf_file.h"
 
 enum {
     MODULE_SLOW_CLUSTER = 16,      /* pages of such a file that are read together */
@@ -30,7 +30,7 @@ struct deadline;
 /* An ELF file. The key says which one it is; a file that changed is another one. */
 struct module_file {
     uint64_t dev, ino, size, mtime_ns;
-    struct elf_image image;
+    struct elf_file elf;
     uint32_t number; /* never used again for another file, as long as 2^24 were not opened */
     int fd;
     /* Its file system has no block device: a network's, a user's own (FUSE), or memory. Reads may hang. */
@@ -48,6 +48,7 @@ struct module_files {
     uint32_t numbers;
     uint64_t turn;
     struct deadline *deadline; /* for files that may make us wait; NULL: read directly */
+    struct elf_parser *parser; /* that parses them; NULL: this process */
 };
 void module_files_release(struct module_files *cache); /* after all users */
 
@@ -57,9 +58,11 @@ int module_files_open(struct module_files *cache, pid_t pid, uint32_t owner,
                       const struct module_range *range, const char *path,
                       struct module_file **ret_file);
 
-/* Read rules for a code address of a file, within the limit on tables in memory: elf_image_row(). */
-int module_files_row(struct module_files *cache, struct module_file *file, uint64_t vaddr,
-                     struct cfi_section *ret_section, struct cfi_row *ret_row);
+/* elf_file_rule() and elf_file_step(), within the limit on tables in memory. */
+int module_files_rule(struct module_files *cache, struct module_file *file, uint64_t vaddr,
+                      struct elf_rule *ret_rule);
+int module_files_step(struct module_files *cache, struct module_file *file, uint64_t vaddr,
+                      const struct elf_stack *stack, struct elf_frame *frame);
 
 /* A file as it is loaded in one process. */
 struct module {

@@ -23,6 +23,7 @@
 #include "ledger/proc.h"
 #include "observe/control.h"
 #include "observe/device_facts.h"
+#include "observe/elf_parser.h"
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
@@ -534,7 +535,15 @@ static int start(struct observer *o)
         }
         return r;
     }
+    r = elf_parser_new(&o->parser);
+    if (r < 0) {
+        log_error("cannot confine the parser of ELF files: %s", strerror(-r));
+        return r;
+    }
+    kernel_parser_set(o->kernel, o->parser);
     r = stacks_new(&o->stacks);
+    if (r == 0)
+        stacks_parser_set(o->stacks, o->parser);
     if (r == 0 && device_facts_new(&o->facts) < 0)
         log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)
@@ -794,6 +803,7 @@ static void finish(struct observer *o)
     control_free(o->control);
     device_facts_free(o->facts);
     stacks_free(o->stacks);
+    elf_parser_free(o->parser);
     targets_scan_free(o->scan);
     if (o->streams)
         trace_stream_writer_release(&o->stream);

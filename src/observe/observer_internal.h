@@ -12,6 +12,7 @@
 #include "trace/stream.h"
 
 struct device_facts;
+struct elf_parser;
 struct kernel;
 struct observed;
 struct stacks;
@@ -33,6 +34,7 @@ struct observer {
     bool looks_due;                /* processes wait for their turn */
     const struct observer_options *options;
     struct kernel *kernel;
+    struct elf_parser *parser; /* of ELF files, which any user may write */
     struct stacks *stacks;
     struct targets_scan *scan; /* NULL: the kernel tells of new libraries */
     struct control *control;

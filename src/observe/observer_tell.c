@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "observe/elf_parser.h"
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
@@ -235,6 +236,8 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_u64(&j, "lost_processes", machine.lost_processes);
     json_field_u64(&j, "stacks", stacks.walks);
     json_field_u64(&j, "stacks_lost", stacks.lost);
+    json_field_i64(&j, "parser_pid", elf_parser_pid(o->parser));
+    json_field_u64(&j, "parser_deaths", elf_parser_deaths(o->parser));
     json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
     json_object_end(&j);
     json_finish(&j);

@@ -23,12 +23,12 @@ static bool read_u64(struct python_remote *r, uint64_t address, uint64_t *ret)
 static const struct python_layout *layout_find(struct python_remote *r, struct module *module,
                                                const struct elf_symbol *runtime)
 {
-    struct elf_image *image = &module->file->image;
+    struct elf_file *elf = &module->file->elf;
     struct elf_symbol symbol;
     uint64_t version, head[PYTHON_DEBUG_FREE_THREADED / 8 + 1];
-    if (elf_image_symbol(image, "Py_Version", &symbol) < 0)
+    if (elf_file_symbol(elf, "Py_Version", &symbol) < 0)
         return python_layout_sized(runtime->bytes);
-    if (elf_image_read(image, symbol.vaddr, &version, sizeof(version)) < 0)
+    if (elf_image_read(&elf->image, symbol.vaddr, &version, sizeof(version)) < 0)
         return NULL;
     const struct python_layout *layout = python_layout_of(version);
     if (!layout || layout->version < 0x030d)
@@ -48,7 +48,7 @@ int python_remote_look(struct python_remote *r, struct module *module)
     if (!module->file)
         return -ENOENT;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (elf_image_symbol(&module->file->image, names[i], &s[i]) < 0)
+        if (elf_file_symbol(&module->file->elf, names[i], &s[i]) < 0)
             return -ENOENT;
     const struct python_layout *layout = layout_find(r, module, &s[1]);
     uint64_t bias = module->bias;
@@ -80,8 +80,8 @@ struct thread_db_field {
 static int libc_read(struct module *libc, const char *name, void *to, size_t bytes)
 {
     struct elf_symbol symbol;
-    int r = elf_image_symbol(&libc->file->image, name, &symbol);
-    return r < 0 ? r : elf_image_read(&libc->file->image, symbol.vaddr, to, bytes);
+    int r = elf_file_symbol(&libc->file->elf, name, &symbol);
+    return r < 0 ? r : elf_image_read(&libc->file->elf.image, symbol.vaddr, to, bytes);
 }
 
 /* Where pthread_getspecific() looks. */

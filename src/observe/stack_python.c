@@ -32,7 +32,7 @@ static struct module *libc_find(struct module_map *map)
                 continue;
             struct module *module = module_map_module(map, range);
             if (module && module->file &&
-                elf_image_symbol(&module->file->image, "_thread_db_pthread_specific", &symbol) == 0)
+                elf_file_symbol(&module->file->elf, "_thread_db_pthread_specific", &symbol) == 0)
                 return module;
         }
     }

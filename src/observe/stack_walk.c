@@ -71,15 +71,14 @@ bool walk_maps_refresh(struct walk_process *p, bool miss)
 /* The rule at an address of a file; 0: it has none. */
 static uint32_t rule_of(struct walk_process *p, struct module_file *file, uint64_t vaddr)
 {
-    struct cfi_section section;
-    struct cfi_row row;
+    struct elf_rule found;
     uint64_t key = (uint64_t)file->number << 40 | (vaddr & ((UINT64_C(1) << 40) - 1));
     struct walk_rule *rule = &p->rules[hash_mix(key) >> (64 - WALK_RULES_BITS)];
     if (rule->key == key && vaddr >> 40 == 0)
         return rule->rule;
     p->figures->rules_made++;
-    int r = module_files_row(p->map.cache, file, vaddr, &section, &row);
-    uint32_t made = r < 0 ? 0 : rule_compress(&section, &row, elf_image_pc(&file->image, vaddr));
+    int r = module_files_rule(p->map.cache, file, vaddr, &found);
+    uint32_t made = r < 0 ? 0 : found.rule;
     /* What could not be read now may be later; that there is no rule is lasting. */
     if ((r == 0 || r == -ENOENT) && vaddr >> 40 == 0)
         *rule = (struct walk_rule){key, made};
@@ -148,15 +147,6 @@ static inline bool walk_read(struct walk *w, uint64_t addr, uint64_t *ret_value)
     return true;
 }
 
-static bool read_word(void *context, uintptr_t addr, uintptr_t *ret_value)
-{
-    uint64_t value;
-    if (!walk_read(context, addr, &value))
-        return false;
-    *ret_value = value;
-    return true;
-}
-
 /* Go to the caller's frame, whose return address lies at `word`. */
 static inline bool walk_move(struct walk *w, uint64_t word, uint64_t pc, uint64_t sp, uint64_t fp)
 {
@@ -209,36 +199,33 @@ static inline bool step_rule(struct walk *w, uint32_t rule)
 /* Apply the row itself. */
 static bool step_full(struct walk *w, const struct module *module)
 {
-    struct cfi_section section;
-    struct cfi_row row;
-    struct module_file *file = module->file;
-    uint64_t vaddr = w->pc - 1 - module->bias;
-    if (module_files_row(w->process->map.cache, file, vaddr, &section, &row) < 0)
-        return false;
-    struct cfi_regs regs = {.valid = 0};
+    struct elf_frame frame = {0};
+    const struct elf_stack stack = {w->lo, w->input->bytes, (uint32_t)(w->hi - w->lo)};
     if (w->full)
-        regs = w->regs;
-    regs.r[ARCH_REG_SP] = w->sp;
-    regs.r[ARCH_REG_FP] = w->fp;
-    regs.valid |= 1u << ARCH_REG_SP | 1u << ARCH_REG_FP;
-    regs.pc = elf_image_pc(&file->image, vaddr);
-    int r = cfi_step(&section, &row, read_word, w, &regs);
+        frame.regs = w->regs;
+    frame.regs.r[ARCH_REG_SP] = w->sp;
+    frame.regs.r[ARCH_REG_FP] = w->fp;
+    frame.regs.valid |= 1u << ARCH_REG_SP | 1u << ARCH_REG_FP;
+    int r = module_files_step(w->process->map.cache, module->file, w->pc - 1 - module->bias, &stack,
+                              &frame);
+    w->beyond |= frame.beyond;
     if (r == -ENODATA)
         w->out->complete = true;
     if (r == -EAGAIN && !w->full)
         w->missing = true;
     if (r < 0)
         return false;
-    if (!(regs.valid & 1u << ARCH_REG_FP))
-        regs.r[ARCH_REG_FP] = 0;
-    uint64_t sp = regs.r[ARCH_REG_SP], word = 0, value;
-    if (sp <= w->sp && !row.signal_frame && !row.cfa_is_expression)
+    struct cfi_regs *regs = &frame.regs;
+    if (!(regs->valid & 1u << ARCH_REG_FP))
+        regs->r[ARCH_REG_FP] = 0;
+    uint64_t sp = regs->r[ARCH_REG_SP], word = 0, value;
+    if (sp <= w->sp && !frame.signal_frame && !frame.cfa_is_expression)
         return false;
     if (sp - WORD >= w->lo && sp - WORD < w->hi && walk_read(w, sp - WORD, &value) &&
-        value == regs.pc)
+        value == regs->pc)
         word = sp - WORD;
-    w->regs = regs;
-    return walk_move(w, word, regs.pc + (row.signal_frame ? 1 : 0), sp, regs.r[ARCH_REG_FP]);
+    w->regs = *regs;
+    return walk_move(w, word, regs->pc + (frame.signal_frame ? 1 : 0), sp, regs->r[ARCH_REG_FP]);
 }
 
 static inline bool step(struct walk *w, const struct walk_code *code)
@@ -333,18 +320,11 @@ void walk_stack(struct walk_process *process, const struct stack_input *input,
 
 struct module *walk_caller(struct walk_process *process, uint64_t pc, uint32_t *ret_up)
 {
-    struct cfi_section section;
-    struct cfi_row row;
+    struct elf_rule found;
     struct module *module = pc < PC_MIN ? NULL : code_find(process, pc - 1)->module;
     *ret_up = 0;
-    if (!module || !module->file ||
-        module_files_row(process->map.cache, module->file, pc - 1 - module->bias, &section, &row) <
-            0)
-        return module;
-    bool constant = !row.cfa_is_expression && row.cfa_reg == ARCH_REG_SP && !row.signal_frame &&
-                    row.ra_reg < ARCH_REG_COUNT && row.how[row.ra_reg] == CFI_OFFSET;
-    int64_t up = constant ? (int64_t)row.cfa_value + row.value[row.ra_reg] : 0;
-    if (up > 0 && up < 1 << 20)
-        *ret_up = (uint32_t)up;
+    if (module && module->file &&
+        module_files_rule(process->map.cache, module->file, pc - 1 - module->bias, &found) == 0)
+        *ret_up = found.up;
     return module;
 }

@@ -52,6 +52,11 @@ int stacks_new(struct stacks **ret_stacks)
     return 0;
 }
 
+void stacks_parser_set(struct stacks *stacks, struct elf_parser *parser)
+{
+    stacks->files.parser = parser;
+}
+
 void stacks_free(struct stacks *stacks)
 {
     if (!stacks)
@@ -115,7 +120,7 @@ void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process
     memset(stacks->rules, 0, rules_bytes());
     memset(process->walk.codes, 0, sizeof(process->walk.codes));
     for (uint32_t i = 0; i < stacks->files.n; i++)
-        elf_image_drop(&stacks->files.files[i]->image);
+        elf_file_drop(&stacks->files.files[i]->elf);
 }
 
 /* ---- results ---- */
@@ -256,5 +261,5 @@ void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figu
     ret_figures->file_bytes = 0;
     ret_figures->stuck = deadline_lost(stacks->deadline);
     for (uint32_t i = 0; i < stacks->files.n; i++)
-        ret_figures->file_bytes += elf_image_loaded_bytes(&stacks->files.files[i]->image);
+        ret_figures->file_bytes += elf_file_loaded_bytes(&stacks->files.files[i]->elf);
 }

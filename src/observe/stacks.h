@@ -9,7 +9,7 @@
  * input of one process changes what is found for another. ELF files are read by pread() once and shared by all processes
  * that map the same file (device, inode, size, time of change).
  *
- * Cost: about 1 us for a stack whose code addresses are known; up to 5 us for each address that is not; 0.1 to 1 ms when the
+ * Cost: about 1 us for a stack whose code addresses are known; up to 5 us for each address that is not, 25 us with a parser; 0.1 to 1 ms when the
  * process's maps must be read (the first stack, code in no known mapping, at most every STACK_MAPS_AGE_NS otherwise); some
  * milliseconds for a large file that no process had mapped before. Calls block on reading files and memory of the process.
  *
@@ -40,6 +40,10 @@ struct stack_process; /* one process: its mappings, its interpreter, its scripts
 
 int stacks_new(struct stacks **ret_stacks);
 void stacks_free(struct stacks *stacks); /* after all its processes; NULL is fine */
+
+/* Who parses ELF files (elf_file.h), before the first process; without, this process does. Borrows `parser`. */
+struct elf_parser;
+void stacks_parser_set(struct stacks *stacks, struct elf_parser *parser);
 
 /* The caller makes sure that `pid` is the process it means (a pidfd, start time); it must be readable as ptrace demands.
  * Reads the maps. -ESRCH: no such process; -EACCES: not allowed. Borrows `stacks`. */

@@ -133,19 +133,20 @@ enum query_column_flags {
 /* What a table or column is made of. A world is assembled with exactly what a question needs
  * (query_needs()); no other code asks which table it is. */
 enum query_needs {
-    QUERY_NEEDS_BOOKS = 1u << 0,    /* world.ledger with figures as of now */
-    QUERY_NEEDS_FACTS = 1u << 1,    /* and with what /proc says of its processes */
-    QUERY_NEEDS_BLOCKS = 1u << 2,   /* the files of books are read: blocks, call sites */
-    QUERY_NEEDS_SYMBOLS = 1u << 3,  /* world.source_of, where there is one */
-    QUERY_NEEDS_HOST = 1u << 4,     /* world.host */
-    QUERY_NEEDS_PROBES = 1u << 5,   /* and what is costly to read there: see ledger/host.h */
-    QUERY_NEEDS_CGROUPS = 1u << 6,  /* world.cgroups */
-    QUERY_NEEDS_DRIVER = 1u << 7,   /* the driver's facts in the ledger: see ledger/driver.h */
-    QUERY_NEEDS_EXITS = 1u << 8,    /* world.exited */
-    QUERY_NEEDS_LEAKS = 1u << 9,    /* world.suspects */
-    QUERY_NEEDS_HISTORY = 1u << 10, /* world.history; its reading blocks */
-    QUERY_NEEDS_EVENTS = 1u << 11,  /* world.events */
-    QUERY_NEEDS_RETIRED = 1u << 12, /* world.retired */
+    QUERY_NEEDS_BOOKS = 1u << 0,     /* world.ledger with figures as of now */
+    QUERY_NEEDS_FACTS = 1u << 1,     /* and with what /proc says of its processes */
+    QUERY_NEEDS_BLOCKS = 1u << 2,    /* the files of books are read: blocks, call sites */
+    QUERY_NEEDS_SYMBOLS = 1u << 3,   /* world.source_of, where there is one */
+    QUERY_NEEDS_HOST = 1u << 4,      /* world.host */
+    QUERY_NEEDS_PROBES = 1u << 5,    /* and what is costly to read there: see ledger/host.h */
+    QUERY_NEEDS_CGROUPS = 1u << 6,   /* world.cgroups */
+    QUERY_NEEDS_DRIVER = 1u << 7,    /* the driver's facts in the ledger: see ledger/driver.h */
+    QUERY_NEEDS_EXITS = 1u << 8,     /* world.exited */
+    QUERY_NEEDS_LEAKS = 1u << 9,     /* world.suspects */
+    QUERY_NEEDS_HISTORY = 1u << 10,  /* world.history; its reading blocks */
+    QUERY_NEEDS_EVENTS = 1u << 11,   /* world.events */
+    QUERY_NEEDS_RETIRED = 1u << 12,  /* world.retired */
+    QUERY_NEEDS_MAPPINGS = 1u << 13, /* world.explain; its reading blocks */
 };
 
 /* Calls `each` per row until it returns other than 0 (which is returned). `may_match` tells whether any
@@ -179,6 +180,8 @@ struct query_table {
      * `unusual_by` in `where` or `by`. NULL: all rows are usual. */
     bool (*usual)(const struct query_row *row);
     const char *unusual_by;
+    /* A figure that `where` must compare by = (see query_named()), and why, as the error says. NULL: it need not. */
+    const char *named_by, *named_why;
     /* Names that are no plain column: "device.1.dram". False when it is none. NULL: there are none. */
     bool (*resolve)(const char *name, size_t len, struct query_field *ret_field);
 };

@@ -468,6 +468,8 @@ int query_new_over(const struct query_table *table, const struct query_spec *spe
         r = parse_sort(q, table->sort, ret_error);
     if (r == 0 && spec->where && *spec->where)
         r = expression_parse(table, spec->where, &q->where, ret_error);
+    if (r == 0)
+        r = query_check_named(q, ret_error);
     if (r < 0)
         return r;
     mark_plain(q);

@@ -78,6 +78,9 @@ int query_fail(struct query_error *error, const char *part, size_t at, size_t le
 int query_field_find(const struct query_table *table, const char *part, size_t at, const char *name,
                      size_t len, struct query_field *ret_field, struct query_error *error);
 
+/* named.c: 0; -EINVAL with an error where the table wants rows named one by one and the question does not. */
+int query_check_named(const struct query *query, struct query_error *error);
+
 /* expression.c */
 int expression_parse(const struct query_table *table, const char *text, struct expression *ret,
                      struct query_error *error);

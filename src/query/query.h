@@ -33,6 +33,7 @@
 struct buffer;
 struct cgroups;
 struct events_world;
+struct explain_world;
 struct history_world;
 struct host;
 struct json;
@@ -104,6 +105,12 @@ const struct query_table *query_table_of(const struct query *query);
 
 /* What query_new() got, without NULL; the table is named where it was the default. */
 const struct query_spec *query_spec_of(const struct query *query);
+
+/* The values of the table's column `named_by` that `where` names, each once: no row with another value matches.
+ * 0; -ENOENT where rows with any value may match, or the table wants none; -E2BIG for more than `max`. Of a table
+ * with `named_by` every query has at most QUERY_NAMED_MAX. */
+enum { QUERY_NAMED_MAX = 16 };
+int query_named(const struct query *query, uint64_t *ret_values, size_t max, size_t *ret_n);
 
 /* What has to be in the world for this question: enum query_needs of its table and of all columns that it names. */
 unsigned query_needs(const struct query *query);
@@ -191,6 +198,7 @@ struct query_world {
     struct history_world *history;
     struct events_world *events;
     struct profile_world *profile; /* NULL: rows have no names */
+    struct explain_world *explain;
 
     /* Who asks: see query_may_see(). A command that reads the files itself sees all that it can read. */
     bool sees_all;

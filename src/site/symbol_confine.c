@@ -186,13 +186,25 @@ static int calls_drop(void)
     return 0;
 }
 
-int symbol_confine(void)
+static int confine(bool user_must)
 {
     int r = user_drop();
+    if (r == -EPERM && !user_must)
+        r = 0;
     if (r == 0)
         r = capabilities_drop();
     /* A change of the user sets it anew. */
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         r = -errno;
     return r == 0 ? calls_drop() : r;
+}
+
+int symbol_confine(void)
+{
+    return confine(true);
+}
+
+int symbol_confine_alone(void)
+{
+    return confine(false);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "observe/elf_exports.h"
 #include "observe/elf_image.h"
 #include "observe/modules.h"
 #include "observe/python_remote.h"
@@ -44,11 +45,19 @@ static void row_try(struct elf_image *image, uint64_t vaddr)
     cfi_step(&section, &row, read_stack, NULL, &regs);
 }
 
+static void function_look(void *context, const struct elf_function *function)
+{
+    uint64_t *sum = context;
+    *sum += strlen(function->name) + function->offset;
+}
+
 static void elf_try(const struct bytes *b)
 {
     struct elf_image image;
     struct elf_symbol symbol;
-    uint64_t lo, hi, bias;
+    uint64_t lo, hi, bias, sum = 0;
+    elf_exports(read_file, (void *)b, function_look, &sum);
+    elf_functions(read_file, (void *)b, function_look, &sum);
     if (elf_image_init(&image, read_file, (void *)b, ELF_CLUSTER) < 0)
         return;
     elf_image_span(&image, &lo, &hi);

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 BUILD = pathlib.Path(os.environ["MEMOIR_BUILD_ROOT"])
@@ -77,6 +78,19 @@ class Heap:
                 self.process.wait()
                 raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
 
+    def of(self, child):
+        """The observer of a child that this one follows."""
+        other = object.__new__(Heap)
+        other.socket = str(pathlib.Path(self.socket).parent / f"heap-{child}.sock")
+        return other
+
+    def state(self):
+        """What it says of itself; None: there is none."""
+        try:
+            return self.status()["state"]
+        except OSError:
+            return None
+
     def ask(self, request):
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(PATIENCE_S)
@@ -135,6 +149,12 @@ class AttachTest(unittest.TestCase):
         heap = Heap(program.pid, self.folder, *options)
         self.addCleanup(heap.stop)
         return heap
+
+    def eventually(self, look, wanted):
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := look()) != wanted:
+            self.assertLess(time.monotonic(), deadline, f"{seen} instead of {wanted}")
+            time.sleep(0.02)
 
     def memoir(self, *words):
         return subprocess.run([str(MEMOIR), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import unittest
+import urllib.parse
 
 from api_support import MEMOIR, ApiTest
 from daemon_fixture import BUILD, NOBODY, Process, as_user
@@ -147,6 +148,24 @@ class TrackedTest(ApiTest):
         gone.close()
         self.problem(f"/processes/{gone.pid}/explain", 404, "no-process")
 
+    def test_its_parts_are_rows_of_a_table_here_and_at_the_command_line(self):
+        self.api()
+        process = self.tracked(SITES)
+        self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
+        def of(rows):
+            return {(row["kind"], row["part"]) for row in rows if row["bytes"] >= 65536}
+        here = self.get("/query", table="explain", where=f"pid={process.pid}", show="kind,part,bytes,rss")["rows"]
+        document = self.get(f"/processes/{process.pid}/explain")["parts"]
+        there = self.memoir("query", "explain", "--where", f"pid={process.pid}", "--show", "kind,part,bytes,rss", "--json",
+                            "--dir", self.books)["rows"]
+        self.assertEqual(sum(row["bytes"] for row in here), here[0]["rss"])
+        self.assertIn("heap", {row["kind"] for row in here})
+        self.assertEqual(of(here), of(there))
+        self.assertEqual(of(here), {(part["kind"], part["name"]) for part in document if part["bytes"] >= 65536})
+        for where in ("", "program=bash", f"pid={process.pid} or rss>0", f"pid!={process.pid}"):
+            told = self.problem(f"/query?table=explain&where={urllib.parse.quote(where)}", 400, "bad-query")
+            self.assertIn("needs pid=NUMBER", told["detail"])
+
     @unittest.skipUnless(os.getuid() == 0, "needs root")
     def test_only_its_user_and_root_see_where_the_memory_goes(self):
         self.api()
@@ -158,6 +177,9 @@ class TrackedTest(ApiTest):
         self.assertGreater(told["rss_bytes"], 100_000)
         self.assertEqual(self.as_other(NOBODY, f"/processes/{os.getpid()}/explain", 403)["type"],
                          "urn:memoir:problem:not-yours")
+        both = f"/query?table=explain&by=pid&where=pid%3D{theirs.pid}%20or%20pid%3D{os.getpid()}"
+        self.assertEqual({row["pid"] for row in self.get(both)["rows"]}, {theirs.pid, os.getpid()})
+        self.assertEqual([row["pid"] for row in self.as_other(NOBODY, both)["rows"]], [theirs.pid])
 
     def test_figures_are_those_of_the_command_line(self):
         self.api()

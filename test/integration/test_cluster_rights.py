@@ -49,6 +49,13 @@ class Rights(ClusterTest):
         self.assertIn("dram=1x1000", row["command"])
         answer = n1.query(table="buffers", show="bytes", node="n2", token=token)
         self.assertEqual([row["bytes"] for row in rows(answer)], [1000])
+        # Mappings are read on a thread beside the loop, there as here.
+        parts = dict(table="explain", where=f"pid={other.pid}", show="node,pid,bytes,rss", node="n2")
+        answer = n1.query(**parts, token=token)
+        self.assertEqual({(row["node"], row["pid"]) for row in rows(answer)}, {("n2", other.pid)})
+        self.assertEqual(sum(row["bytes"] for row in rows(answer)), rows(answer)[0]["rss"])
+        self.assertIn("token", n1.query(**parts)["cluster"]["missing"][0]["why"])
+        self.assertIn("needs pid=NUMBER", n1.ask({"query": dict(parts, where="bytes>0", token=token)})["error"]["message"])
         # Over HTTP the token comes in a header. What it opens is not given to those without it.
         path = "/api/v1/query?table=processes&show=node,pid,command&where=program%3Dclient&node=n2"
         for _ in range(2):

@@ -96,6 +96,20 @@ class Tracing(test_trace_api.TraceTest):
         row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
         self.assertEqual(row["lost"]["events"], 0)
 
+    def test_elf_files_of_users_are_parsed_without_rights(self):
+        """The observer has the rights of root; a child of it reads nothing itself and may do nothing."""
+        daemon = self.tracing(prefix=unit_sandbox.prefix())
+        drive = self.drive()
+        drive.ok("alloc", 5 * MIB)
+        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        parsers = [pid for pid, name in test_trust.Names.family(self, daemon.pid).items() if name == "memoir-parse"]
+        self.assertEqual(len(parsers), 1)
+        rights = test_trust.status(parsers[0])
+        for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+            self.assertEqual(int(rights[name], 16), 0, name)
+        self.assertEqual((rights["Seccomp"], rights["NoNewPrivs"]), ("2", "1"))
+        self.assertEqual(sorted(os.listdir(f"/proc/{parsers[0]}/fd")), ["0", "1", "2"])
+
 
 if __name__ == "__main__":
     unittest.main()

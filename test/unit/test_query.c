@@ -508,9 +508,59 @@ static void an_answer_may_be_as_long_as_the_limit(void **unused)
         }
 }
 
+/* Tables that are costly by row want their rows named by one figure. */
+static void rows_are_named_one_by_one_where_a_table_wants_it(void **state)
+{
+    static const struct {
+        const char *where, *named; /* NULL: refused */
+    } cases[] = {
+        {"owner=1", "1"},
+        {"owner=2 and tame", "2"},
+        {"tame and (owner=2 or owner=1)", "2 1"},
+        {"owner=2 or owner=2, weight>1", "2"},
+        {"(owner=1 or tame) and owner=3", "3"},
+        {"", NULL},
+        {"tame", NULL},
+        {"owner=1 or tame", NULL},
+        {"owner>1", NULL},
+        {"owner!=1", NULL},
+        {"not owner=1", NULL},
+        {"owner=none", NULL},
+        {"owner=owner", NULL},
+        {"owner=1 or owner=2 or owner=3 or owner=4 or owner=5 or owner=6 or owner=7 or owner=8 or owner=9 or "
+         "owner=10 or owner=11 or owner=12 or owner=13 or owner=14 or owner=15 or owner=16 or owner=17",
+         NULL},
+    };
+    struct query_table table = pet_table;
+    table.named_by = "owner";
+    table.named_why = "pets are shy";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct query_spec spec = {.where = cases[i].where};
+        struct query *query = NULL;
+        struct query_error error;
+        uint64_t values[QUERY_NAMED_MAX];
+        size_t n = 0;
+        char named[256] = "";
+        int r = query_new_over(&table, &spec, &query, &error);
+        assert_int_equal(r, cases[i].named ? 0 : -EINVAL);
+        if (r < 0) {
+            assert_string_equal(error.part, "where");
+            assert_non_null(strstr(error.text, "owner"));
+            continue;
+        }
+        assert_int_equal(query_named(query, values, QUERY_NAMED_MAX, &n), 0);
+        for (size_t k = 0, used = 0; k < n; k++)
+            used += (size_t)snprintf(named + used, sizeof(named) - used, "%s%d", k ? " " : "",
+                                     (int)values[k]);
+        assert_string_equal(named, cases[i].named);
+        query_free(query);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_named_one_by_one_where_a_table_wants_it),
         cmocka_unit_test(rows_come_with_the_usual_columns_in_the_usual_order),
         cmocka_unit_test(single_rows_keep_the_marks_of_their_values),
         cmocka_unit_test(filters_compare_in_the_units_of_the_column),

@@ -243,6 +243,12 @@ export interface Scan {
 
 export interface TrackingWish {
   on: boolean
+  /** of a process that is attached: those that it forks, too */
+  children?: boolean
+}
+
+export interface TracingWish {
+  on: boolean
 }
 
 export interface Tracking {
@@ -405,6 +411,8 @@ export interface Pinning {
   own_pinned_bytes: number
   /** of allocations that the library serves */
   live_bytes: number
+  /** of the whole machine, by the kernel's counters; null: it has none */
+  kernel_pinned_bytes: number | null
   /** null: unlimited */
   budget_bytes: number | null
   saved_s: number
@@ -432,17 +440,21 @@ export interface Pinning {
     why: string
     site: string
   }[]
-  sites: {
+  sites: ({
     site: string
     key: string
     allocations: number
+    /** pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither */
+    advice: "pin" | "reuse" | "leave"
+    /** what pinning saves for one allocation */
+    saves_each_s: number
     /** of the average allocation */
     bytes: number
     copies: number
     missed_s: number
     saved_s: number
     pinned_bytes: number
-  }[]
+  })[]
 }
 
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
