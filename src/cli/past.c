@@ -42,6 +42,8 @@ int past_window_of(const struct command *command, const struct past_values *v,
         r = moment(command, "until", v->until, now_s, &window.until_s);
     if (r != COMMAND_OK)
         return r;
+    if (!v->until && window.until_s <= window.since_s)
+        window.until_s = window.since_s + 1; /* the future has no rows */
     if (window.until_s <= window.since_s)
         return command_misuse(command, "--until must be later than --since");
     if (v->step_ns % NS_PER_S)

@@ -411,7 +411,7 @@ class Private(ClusterTest):
         self.assertRegex(by_node, "n2 +400")
         wrong = n1.memoir("ps", "--cluster", "--exited", env=place)
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("does not go with --cluster", wrong.stderr)
+        self.assertIn("goes with neither --cluster", wrong.stderr)
         self.assertIn("there is no such node", n1.memoir("ps", "--node", "nowhere", env=place).stderr)
         self.assertIn("n2", self.command(n1, "status"))
 

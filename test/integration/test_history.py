@@ -185,7 +185,7 @@ class Machine(HistoryTest):
             self.assertIn("is not recorded; that of host, processes, system, devices", self.table(*command, "--at", "1m", status=2))
         self.assertIn("invalid time 'never' for --at", self.table("ps", "--at", "never", status=2))
         self.assertIn("--at goes with neither --since", self.table("ps", "--at", "1m", "--since", "2m", status=2))
-        self.assertIn("there is no column 'threads'", self.table("query", "host", "--at", "1m", "--show", "threads", status=2))
+        self.assertIn("has no column 'threads'", self.table("query", "host", "--at", "1m", "--show", "threads", status=2))
 
     def test_memory_pressure_is_noted_where_the_kernel_measures_it(self):
         self.daemon(*FAST)
