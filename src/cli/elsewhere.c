@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,18 @@
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/query_print.h"
+#include "cli/term.h"
 #include "cli/view.h"
 #include "cli/world.h"
 #include "query/query.h"
 #include "query/view.h"
 
-enum { ANSWER_MAX = 256 << 20, OUTPUT_MAX = 1 << 30, QUESTION_MAX = 256 << 10 };
+enum {
+    LINE_MAX_BYTES = 64 << 10,
+    ANSWER_MAX = 256 << 20,
+    OUTPUT_MAX = 1 << 30,
+    QUESTION_MAX = 256 << 10
+};
 
 static void decrefp(json_t **json)
 {
@@ -88,29 +95,54 @@ static const char *text_of(const json_t *object, const char *key)
     return text ? text : "";
 }
 
+/* One line on stderr. Names and reasons are those of other nodes, which may want to steer the terminal. */
+__attribute__((format(printf, 1, 2))) static void line_print(const char *format, ...)
+{
+    struct term term;
+    va_list args;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(LINE_MAX_BYTES);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(LINE_MAX_BYTES);
+    va_start(args, format);
+    buffer_vprintf(&text, format, args);
+    va_end(args);
+    term_init(&term, STDERR_FILENO, TERM_COLOR_AUTO);
+    term_append(&term, &out, buffer_string(&text), 0);
+    fprintf(stderr, "memoir: %s\n", buffer_string(&out));
+}
+
+static void lacking_print(const json_t *item)
+{
+    const json_t *column;
+    size_t i;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer columns = BUFFER_INIT(LINE_MAX_BYTES);
+    json_array_foreach(json_object_get(item, "columns"), i, column)
+    {
+        buffer_append_char(&columns, ' ');
+        buffer_append_str(&columns, json_string_value(column));
+    }
+    line_print("node %s (version %s) has no%s", text_of(item, "node"), text_of(item, "version"),
+               buffer_string(&columns));
+}
+
 void elsewhere_mention(const struct buffer *summary)
 {
     MEMOIR_CLEANUP(decrefp)
     json_t *cluster = json_loadb(summary->data, summary->len, 0, NULL);
-    const json_t *item, *column, *missing = json_object_get(cluster, "missing");
-    size_t i, k;
+    const json_t *item, *missing = json_object_get(cluster, "missing");
+    size_t i;
     if (json_array_size(missing))
-        fprintf(stderr, "memoir: %lld of %lld nodes answered\n",
-                (long long)json_integer_value(json_object_get(cluster, "answered")),
-                (long long)json_integer_value(json_object_get(cluster, "expected")));
+        line_print("%lld of %lld nodes answered",
+                   (long long)json_integer_value(json_object_get(cluster, "answered")),
+                   (long long)json_integer_value(json_object_get(cluster, "expected")));
     json_array_foreach(missing, i, item)
-        fprintf(stderr, "memoir: missing: %s (%s)\n", text_of(item, "node"), text_of(item, "why"));
-    json_array_foreach(json_object_get(cluster, "lacking"), i, item)
-    {
-        fprintf(stderr, "memoir: node %s (version %s) has no", text_of(item, "node"),
-                text_of(item, "version"));
-        json_array_foreach(json_object_get(item, "columns"), k, column)
-            fprintf(stderr, " %s", json_string_value(column));
-        fputc('\n', stderr);
-    }
+        line_print("missing: %s (%s)", text_of(item, "node"), text_of(item, "why"));
+    json_array_foreach(json_object_get(cluster, "lacking"), i, item) lacking_print(item);
     json_array_foreach(json_object_get(cluster, "clocks"), i, item)
-        fprintf(stderr, "memoir: the clock of %s differs by %.1f s\n", text_of(item, "node"),
-                json_number_value(json_object_get(item, "offset_s")));
+        line_print("the clock of %s differs by %.1f s", text_of(item, "node"),
+                   json_number_value(json_object_get(item, "offset_s")));
 }
 
 /* ---- a command as a query ---- */

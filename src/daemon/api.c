@@ -230,6 +230,25 @@ static const struct http_param trace_params[] = {
     {0},
 };
 
+static const struct http_param cluster_programs_params[] = {
+    {.name = "measure",
+     .kind = HTTP_WORD,
+     .words = "rss|pss|heap|pinned|device",
+     .help = "what is compared (default: rss)"},
+    PARAM_WHERE,
+    {.name = "limit",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = ASKING_ROWS_MAX,
+     .help = "programs at most (default: 60)"},
+    {.name = "nodes",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = ASKING_ROWS_MAX,
+     .help = "nodes of each program at most, outliers and the largest first (default: 64)"},
+    {0},
+};
+
 /* ---- routes ---- */
 
 static const char private_help[] =
@@ -279,6 +298,20 @@ static const struct http_route fixed[] = {
      .where = HTTP_ON_LOOP,
      .fresh_ms = 400,
      .answer = api_answer_cluster},
+    {.method = "GET",
+     .path = "/api/v1/cluster/programs",
+     .name = "clusterPrograms",
+     .summary = "Programs across the nodes of the cluster, with the nodes that are outliers",
+     .help =
+         "A node is an outlier where the program grows steadily and does not on most other nodes, or where a process "
+         "of it holds half as much again as in the median, or half of it. That takes three nodes. Programs with a node that "
+         "grows come first, then the largest.",
+     .params = cluster_programs_params,
+     .answer_schema = "ClusterPrograms",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_cluster_programs},
     {.method = "GET",
      .path = "/api/v1/tables",
      .name = "tables",
@@ -440,8 +473,9 @@ static const struct http_route fixed[] = {
      .name = "processTracing",
      .summary = "Begin or stop to record what a process calls of CUDA",
      .help =
-         "Takes the role control, and a process of your own or root. Off records no further calls until it is on again: the "
-         "trace has a gap, totals go on. 404 for a process that is not traced, 503 where tracing does not run.",
+         "Takes the role control, and a process of your own or root. Off removes its book, and its probes unless another traced "
+         "process uses the same library; its trace so far stays. On begins anew. 404 for a process that is not traced, 503 where tracing "
+         "does not run.",
      .params = process_params,
      .body_schema = "TracingWish",
      .answer_schema = "Tracing",
@@ -515,7 +549,8 @@ static void (*routes_answer[ROUTES_MAX])(struct http_call *call, void *context);
 /* Those of the page itself, of its user, and of the cluster. */
 static bool is_of_this_node(const struct http_route *route)
 {
-    static const char *const names[] = {"cluster", "tables", "session", "stream", "self"};
+    static const char *const names[] = {"cluster", "clusterPrograms", "tables",
+                                        "session", "stream",          "self"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(route->name, names[i]) == 0)
             return true;

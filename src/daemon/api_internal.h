@@ -73,6 +73,7 @@ void api_answer_tables(struct http_call *call, void *context);
 /* ---- other nodes: api_cluster.c ---- */
 
 void api_answer_cluster(struct http_call *call, void *context);
+void api_answer_cluster_programs(struct http_call *call, void *context);
 
 /* Does the call ask for other nodes (scope=cluster, node=)? Then the query goes to them, and answers the call. */
 struct query_spec;

@@ -100,6 +100,40 @@ static const struct http_schema schemas[] = {
         "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
     }})},
+{"ClusterPrograms", JSON({
+    "type": "object",
+    "required": ["schema", "time", "measure", "programs", "programs_total", "cluster"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.cluster-programs/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "measure": {"type": "string"},
+        "programs_total": {"type": "integer", "minimum": 0},
+        "programs": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterProgram"}},
+        "cluster": {"$ref": "#/components/schemas/Gathered"}
+    }})},
+{"ClusterProgram", JSON({
+    "type": "object",
+    "required": ["program", "value", "processes", "growth", "nodes_total", "outliers", "nodes"],
+    "properties": {
+        "program": {"type": "string"},
+        "value": {"type": "integer", "minimum": 0, "description": "of the measure, on all nodes that know it"},
+        "processes": {"type": "integer", "minimum": 0},
+        "growth": {"type": ["number", "null"], "description": "bytes a second, over the last 10 seconds"},
+        "nodes_total": {"type": "integer", "minimum": 0},
+        "outliers": {"type": "integer", "minimum": 0},
+        "nodes": {"type": "array", "items": {
+            "type": "object",
+            "required": ["node", "value", "processes", "growth", "growth_steady", "outlier", "why"],
+            "properties": {
+                "node": {"type": "string"},
+                "value": {"type": "integer", "minimum": 0},
+                "processes": {"type": "integer", "minimum": 0},
+                "growth": {"type": ["number", "null"]},
+                "growth_steady": {"type": ["number", "null"],
+                                  "description": "the least in any third of the last 30 seconds; null: not watched for so long"},
+                "outlier": {"type": ["string", "null"], "description": "grows, more or less; null: it is none"},
+                "why": {"type": ["string", "null"], "description": "for people"}}}}
+    }})},
 {"ClusterMember", JSON({
     "type": "object",
     "required": ["node", "name", "id", "self", "state", "state_s", "version", "started", "heard_s", "answered_s",
@@ -184,7 +218,7 @@ static const struct http_schema schemas[] = {
     "required": ["pid", "state"],
     "properties": {
         "pid": {"type": "integer"},
-        "state": {"type": "string", "enum": ["on", "paused"]}}})},
+        "state": {"type": "string", "enum": ["on", "off"]}}})},
 {"ScanSum", JSON({
     "type": "object",
     "required": ["blocks", "bytes"],
@@ -348,12 +382,12 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "array", "items": {"$ref": "#/components/schemas/TracedProcess"}}}})},
 {"TracedProcess", JSON({
     "type": "object",
-    "required": ["pid", "uid", "program", "paused", "calls", "live_blocks", "spaces", "copies", "lost"],
+    "required": ["pid", "uid", "program", "off", "calls", "live_blocks", "spaces", "copies", "lost"],
     "properties": {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "program": {"type": "string"},
-        "paused": {"type": "boolean", "description": "its calls are not recorded at present; totals go on"},
+        "off": {"type": "boolean", "description": "its tracing is switched off: no figure of it is kept"},
         "calls": {"type": "integer", "description": "calls of the driver that were seen"},
         "live_blocks": {"type": "integer"},
         "spaces": {

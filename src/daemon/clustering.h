@@ -50,7 +50,7 @@ typedef void clustering_done(void *context, struct gather *gather);
 void clustering_window_settle(struct past_window *window);
 
 /* Ask all nodes, or one. `window` may be NULL. 0, and done() is called once, later; -EINVAL with `ret_error`; -ENOTCONN: there is no
- * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -ENOMEM. */
+ * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -EUSERS; -ENOMEM. */
 int clustering_query(struct clustering *clustering, const struct query_spec *spec,
                      const struct past_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,

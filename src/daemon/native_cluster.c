@@ -68,11 +68,11 @@ static void refuse(struct native_client *client, int error)
 {
     struct native_error e;
     native_error_set(&e,
-                     error == -ENOTCONN   ? "no-cluster"
-                     : error == -ENOENT   ? "no-node"
-                     : error == -ENOTUNIQ ? "no-node"
-                     : error == -EBUSY    ? "limit"
-                                          : "internal",
+                     error == -ENOTCONN                    ? "no-cluster"
+                     : error == -ENOENT                    ? "no-node"
+                     : error == -ENOTUNIQ                  ? "no-node"
+                     : error == -EBUSY || error == -EUSERS ? "limit"
+                                                           : "internal",
                      "%s", clustering_error(error));
     native_refuse(client, &e);
 }

@@ -73,6 +73,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "functions", functions);
     json_field_u64(&json, "slow_functions", slow);
     json_field_bool(&json, "operator_new_unseen", news);
+    json_field_u64(&json, "unseen_news", load_relaxed(&s->unseen_news));
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);

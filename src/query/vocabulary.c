@@ -91,6 +91,7 @@ static const struct query_word words[] = {
     {"growth_10m", QUERY_RATE, "the same over the last 10 minutes"},
     {"growth_1m", QUERY_RATE, "the same over the last minute"},
     {"growth_blocks", QUERY_RATE, "blocks by which it grows in a second", .unit = "blocks/s"},
+    {"growth_steady", QUERY_RATE, "how fast it grows without a pause"},
     {"has_book", QUERY_YES, "whether it kept a book"},
     {"headroom", QUERY_BYTES,
      "what a cgroup may still take: the least limit, less what cannot be reclaimed"},

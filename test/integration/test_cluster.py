@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import unittest
 
 from cluster_support import (ACK, ASK, BYE, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
                              reply, rows)
-from daemon_fixture import crowded, needs_root
+from daemon_fixture import NOBODY, as_user, crowded, needs_root
 
 
 class Questions(ClusterTest):
@@ -70,6 +72,48 @@ class Questions(ClusterTest):
         finally:
             os.kill(n3.process.pid, signal.SIGCONT)
         self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
+
+
+    @needs_root
+    def test_one_user_cannot_take_all_questions(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url, "--socket-group", "all")
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.subscribe("memoir.1.ask.*")
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("slow"))
+        self.wait_until(lambda: n1.states().get("slow") == "alive", "it is a member")
+        to = f"memoir.1.re.{n1.status()['self']}.{FOREIGN}"
+
+        def acknowledge():  # and never answer: such a question is open until its deadline
+            try:
+                while True:
+                    subject, _, data = speaker.next()
+                    if subject.startswith("memoir.1.ask."):
+                        speaker.publish(to, message(ACK, nonce_of(data)))
+            except (EOFError, OSError, ValueError):
+                pass
+
+        threading.Thread(target=acknowledge, daemon=True).start()
+        question = json.dumps({"query": {"table": "system", "scope": "cluster"}})
+        code = ("import socket,sys\nall=[]\nfor i in range(int(sys.argv[3])):\n s=socket.socket(socket.AF_UNIX)\n s.connect(sys.argv[1])\n"
+                " s.sendall(sys.argv[2].encode()+b'\\n')\n all.append(s.makefile())\nfor f in all: sys.stdout.write(f.readline())")
+
+        def asked(times, user):
+            return subprocess.Popen([*user, sys.executable, "-c", code, n1.socket, question, str(times)],
+                                    stdout=subprocess.PIPE, text=True)
+
+        greedy = asked(200, as_user(NOBODY))
+        self.wait_until(lambda: n1.status()["figures"]["asked"] >= 100, "they are out")
+        others = asked(20, [])
+        answers = [json.loads(line) for line in greedy.communicate()[0].splitlines()]
+        refused = [a["error"] for a in answers if "error" in a]
+        self.assertEqual({(e["code"], e["message"]) for e in refused},
+                         {("limit", "you have too many questions to the cluster open: wait for their answers")})
+        self.assertLessEqual(len(answers) - len(refused), 128 + 20)  # some were answered before the last came
+        answers = [json.loads(line) for line in others.communicate()[0].splitlines()]
+        self.assertEqual([a["error"] for a in answers if "error" in a], [])
+        self.assertEqual(len(answers), 20)
 
 
 class Versions(ClusterTest):

@@ -374,6 +374,24 @@ static void books_join_the_row_of_their_process_only(void **state)
     assert_false(joined(w, p));
 }
 
+/* Before an exec the process kept a book, too; the one that runs is the row's. */
+static void running_image_joins_before_others_of_its_pid(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *images[2];
+    images[0] = own_process(w);
+    struct book_builder b;
+    book_begin(w, &b, "b.book", BOOK_SOURCE_CLIENT);
+    b.h.exec_id++;
+    images[1] = process_of(w, &b, "b.book");
+    for (int runs = 0; runs < 2; runs++) {
+        ledger_update_state(w->ledger, images[0]);
+        ledger_update_state(w->ledger, images[1]);
+        images[!runs]->state = LEDGER_STOPPED;
+        assert_true(joined(w, images[runs]));
+    }
+}
+
 static void row_is_found_by_pid_and_start(void **state)
 {
     struct world *w = *state;
@@ -412,6 +430,8 @@ int main(void)
         WORLD_TEST(memory_and_threads_of_a_living_process_are_told),
         WORLD_TEST(watcher_names_itself_so_that_its_end_is_noticed),
         cmocka_unit_test_setup_teardown(books_join_the_row_of_their_process_only, join_setup,
+                                        join_teardown),
+        cmocka_unit_test_setup_teardown(running_image_joins_before_others_of_its_pid, join_setup,
                                         join_teardown),
         cmocka_unit_test_setup_teardown(row_is_found_by_pid_and_start, join_setup, join_teardown),
         cmocka_unit_test_setup_teardown(no_books_join_no_row, join_setup, join_teardown),

@@ -115,6 +115,38 @@ export interface Cluster {
   members: ClusterMember[]
 }
 
+export interface ClusterPrograms {
+  schema: "memoir.cluster-programs/1"
+  time: Time
+  measure: string
+  programs_total: number
+  programs: ClusterProgram[]
+  cluster: Gathered
+}
+
+export interface ClusterProgram {
+  program: string
+  /** of the measure, on all nodes that know it */
+  value: number
+  processes: number
+  /** bytes a second, over the last 10 seconds */
+  growth: number | null
+  nodes_total: number
+  outliers: number
+  nodes: ({
+    node: string
+    value: number
+    processes: number
+    growth: number | null
+    /** the least in any third of the last 30 seconds; null: not watched for so long */
+    growth_steady: number | null
+    /** grows, more or less; null: it is none */
+    outlier: string | null
+    /** for people */
+    why: string | null
+  })[]
+}
+
 export interface ClusterMember {
   /** name, made unique: for node= and in the column node */
   node: string
@@ -205,7 +237,7 @@ export interface Process {
 
 export interface Tracing {
   pid: number
-  state: "on" | "paused"
+  state: "on" | "off"
 }
 
 export interface ScanSum {
@@ -382,8 +414,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
-  /** its calls are not recorded at present; totals go on */
-  paused: boolean
+  /** its tracing is switched off: no figure of it is kept */
+  off: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
@@ -1061,6 +1093,16 @@ export interface Routes {
   'GET /api/v1/cluster': {
     args: Record<string, never>
     answer: Cluster
+  }
+  /** Programs across the nodes of the cluster, with the nodes that are outliers */
+  'GET /api/v1/cluster/programs': {
+    args: {
+      measure?: "rss" | "pss" | "heap" | "pinned" | "device"
+      where?: string
+      limit?: number
+      nodes?: number
+    }
+    answer: ClusterPrograms
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {
