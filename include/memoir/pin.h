@@ -90,6 +90,9 @@ struct memoir_pin_stats {
     uint64_t staged_copies, staged_bytes, staged_saved_ns;
     uint64_t touched_bytes;              /* fresh memory that was touched ahead of the program */
     uint64_t register_ns, unregister_ns; /* that the driver's calls took */
+    /* Mode shadow: what copies that would have been pinned or staged took longer than these take by
+     * the calibration. Measured on one side, so better than saved_ns and staged_saved_ns. */
+    int64_t observed_ns;
 };
 /* 0, or -EINVAL for a bad size. */
 MEMOIR_API int memoir_pin_stats(struct memoir_pin_stats *ret_stats);

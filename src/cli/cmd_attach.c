@@ -8,6 +8,8 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/json_read.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/http_ask.h"
 #include "cli/process_word.h"
@@ -21,7 +23,7 @@ struct attach_values {
     struct command_common common;
     const char *dir, *socket, *budget;
     uint64_t sample_bytes, blocks;
-    bool json, quiet;
+    bool children, json, quiet;
 };
 
 static const struct attach_values defaults = {0};
@@ -36,6 +38,8 @@ static const struct option_spec attach_options[] = {
     {"budget", 0, OPTION_STRING, AT(budget), "PERCENT",
      "share of the process's CPU time for the probes; above it they are in for part of the time, and figures are "
      "estimates (default: 5; 0: no limit)"},
+    {"children", 0, OPTION_FLAG, AT(children),
+     .help = "attach to the processes that it forks, too; what they execute is not followed"},
     OPTION_JSON,
     {"quiet", 'q', OPTION_FLAG, AT(quiet), .help = "print nothing on success"},
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
@@ -63,7 +67,10 @@ static int ask_memoird(const struct attach_values *v, bool on, pid_t pid, int *r
     struct buffer answer = BUFFER_INIT(ANSWER_MAX);
     snprintf(target, sizeof(target), "/api/v1/processes/%d/tracking", (int)pid);
     int r = http_ask_post(v->socket ? v->socket : HTTP_ASK_PATH, target,
-                          on ? "{\"on\":true}" : "{\"on\":false}", ret_status, &answer);
+                          !on           ? "{\"on\":false}"
+                          : v->children ? "{\"on\":true,\"children\":true}"
+                                        : "{\"on\":true}",
+                          ret_status, &answer);
     if (r < 0)
         return r;
     if (*ret_status == 200)
@@ -101,6 +108,31 @@ static int status_ask(pid_t pid, struct buffer *out)
     return fd < 0 ? fd : trace_ask(fd, "status", out, why);
 }
 
+/* One line where figures are estimates: by how much they may be off. */
+static void estimate_print(const struct buffer *status)
+{
+    struct json_read read;
+    struct json_text key;
+    uint64_t error = 0, live = 0;
+    bool estimate = false;
+    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX];
+    json_read_init(&read, buffer_string(status), status->len);
+    json_read_object(&read);
+    while (json_read_key(&read, &key))
+        if (json_text_is(&key, "error_bytes"))
+            estimate = json_read_u64(&read, &error);
+        else if (json_text_is(&key, "live_bytes"))
+            json_read_u64(&read, &live);
+        else
+            json_read_skip(&read);
+    if (json_read_finish(&read) < 0 || !estimate)
+        return;
+    printf("It allocates so often that probes are in for part of the time: figures are estimates, "
+           "%s live, give or take %s.\n",
+           units_format_bytes(live_text, live, UNITS_DECIMAL),
+           units_format_bytes(error_text, error, UNITS_DECIMAL));
+}
+
 static bool own_options(const struct attach_values *v)
 {
     return v->dir || v->sample_bytes || v->blocks || v->budget;
@@ -113,7 +145,8 @@ static int attach(const struct attach_values *v, pid_t pid, char why[static WHY_
     struct trace_heap_options options = {.dir = v->dir,
                                          .sample_bytes = v->sample_bytes,
                                          .blocks_max = v->blocks,
-                                         .budget = v->budget};
+                                         .budget = v->budget,
+                                         .children = v->children};
     bool own = own_options(v) && !v->socket;
     int r = own ? -ENOENT : ask_memoird(v, true, pid, &status, why);
     if (r == 0 || r == -EREMOTEIO)
@@ -145,6 +178,7 @@ static int attach_run(const void *values, const struct operands *operands)
     } else if (v->json) {
         printf("{\"pid\":%d}\n", (int)pid);
     } else if (!v->quiet) {
+        estimate_print(&status);
         printf("%s process %d. Blocks that are older are not counted.\n"
                "Next: memoir sites %d, memoir leaks %d, memoir explain %d, memoir detach %d\n",
                already ? "Already attached to" : "Attached to", (int)pid, (int)pid, (int)pid,
@@ -172,8 +206,8 @@ static const struct command_section attach_sections[] = {
     {"WHO MAY",
      "Root, and through memoird the user of the process, if that user could trace it with ptrace. Linux 6.6 or later on x86-64 is needed."},
     {"LIMITS",
-     "operator new of jemalloc, tcmalloc and mimalloc does not call malloc and may throw, so it is not seen: use memoir run for C++ programs with "
-     "these. Programs in Go have no malloc. Children of the process are not attached."},
+     "Programs in Go have no malloc, and a stripped static program has no symbols to find it by. Children of the process are attached with --children, a third of a second after the "
+     "fork; a program that the process or a child executes is not."},
     {0},
 };
 

@@ -8,13 +8,14 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "cli/pin.h"
-#include "pin/cost.h"
+#include "pin/advice.h"
 #include "site/symbols.h"
 
 enum {
     C_ADVICE,
     C_SAVES,
     C_EACH,
+    C_STEP,
     C_BYTES,
     C_COPIES,
     C_BLOCKS,
@@ -26,7 +27,7 @@ enum {
     C_PER_SECOND,
     C_SAVES_NS,
     C_SAVED_NS,
-    MIB = 1 << 20
+    C_PER_STEP_NS,
 };
 
 static const struct column columns[] = {
@@ -38,6 +39,8 @@ static const struct column columns[] = {
                  COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
     [C_EACH] = {"each", "EACH",
                 "the same for one allocation: one step of a loop that allocates anew", COLUMN_AGE,
+                COLUMN_FINE | COLUMN_SCREEN_ONLY},
+    [C_STEP] = {"step", "PER STEP", "the same for one of the steps that --steps gives", COLUMN_AGE,
                 COLUMN_FINE | COLUMN_SCREEN_ONLY},
     [C_BYTES] = {"cost_bytes", "COSTS", "memory that would be pinned: the average allocation",
                  COLUMN_BYTES},
@@ -59,6 +62,9 @@ static const struct column columns[] = {
                     COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [C_SAVED_NS] = {"saved_ns", NULL, "of that, what pinning has saved already", COLUMN_NUMBER,
                     COLUMN_EXPORT_ONLY},
+    [C_PER_STEP_NS] = {"saves_ns_per_step", NULL,
+                       "nanoseconds saved in each step; absent without --steps", COLUMN_NUMBER,
+                       COLUMN_EXPORT_ONLY},
     {0},
 };
 static const struct command_fields fields[] = {{"Fields of a call site", columns}, {0}};
@@ -66,51 +72,45 @@ static const struct command_fields fields[] = {{"Fields of a call site", columns
 static const struct option_spec options[] = {
     OPTION_HELP,
     {"limit", 'n', OPTION_NUMBER, PIN_AT(limit), "K", "at most K call sites; 0: all (default: 50)"},
+    {"steps", 's', OPTION_NUMBER, PIN_AT(steps), "N",
+     "the program made N steps: show what one of them saves"},
     PIN_OPTION_DIR,
     PIN_OPTION_TABLE,
     {0},
 };
 
-static uint64_t worth(const struct pin_state_site *s)
-{
-    return s->missed_ns + s->saved_ns;
-}
+struct row {
+    const struct pin_state_site *site;
+    struct pin_advice advice;
+};
 
 static int compare(const void *a, const void *b)
 {
-    uint64_t x = worth(*(const struct pin_state_site *const *)a),
-             y = worth(*(const struct pin_state_site *const *)b);
+    uint64_t x = ((const struct row *)a)->advice.saves_ns,
+             y = ((const struct row *)b)->advice.saves_ns;
     return (x < y) - (x > y);
 }
 
-/* What memory costs that cannot be reclaimed: as the process reckons, else as assumed. */
-static uint64_t price(const struct pin_state *s)
-{
-    struct pin_cost cost;
-    pin_cost_assume(&cost);
-    return s->magic ? s->price_ns_mib : cost.touch_ns_mib;
-}
-
-static void fill(struct table *table, const struct pin_state *s, const struct pin_state_site *site,
-                 struct symbolizer *names)
+static void fill(struct table *table, const struct pin_state *s, const struct row *row,
+                 uint64_t steps, struct symbolizer *names)
 {
     char text[PIN_LABEL_MAX];
-    uint64_t blocks = site->blocks ? site->blocks : 1;
+    const struct pin_state_site *site = row->site;
+    const struct pin_advice *advice = &row->advice;
     uint64_t ran_ns = s->updated_ns > s->started_ns ? s->updated_ns - s->started_ns : 0;
-    uint64_t price_ns = (uint64_t)((unsigned __int128)price(s) * (site->bytes / blocks) / MIB);
     table_row(table);
-    table_set_text(table, C_ADVICE,
-                   worth(site) == 0                   ? "leave"
-                   : worth(site) / blocks >= price_ns ? "pin"
-                   : worth(site) >= price_ns          ? "reuse"
-                                                      : "leave");
-    table_set_number(table, C_SAVES, worth(site));
-    table_set_number(table, C_EACH, worth(site) / blocks);
-    table_set_number(table, C_BYTES, site->bytes / blocks);
+    table_set_text(table, C_ADVICE, pin_advice_word(advice->kind));
+    table_set_number(table, C_SAVES, advice->saves_ns);
+    table_set_number(table, C_EACH, advice->each_ns);
+    if (steps) {
+        table_set_number(table, C_STEP, advice->saves_ns / steps);
+        table_set_number(table, C_PER_STEP_NS, advice->saves_ns / steps);
+    }
+    table_set_number(table, C_BYTES, advice->cost_bytes);
     table_set_number(table, C_COPIES, site->copies[0] + site->copies[1]);
     table_set_number(table, C_BLOCKS, site->blocks);
     table_set_number(table, C_SAVED, site->saved_ns);
-    table_set_number(table, C_SAVES_NS, worth(site));
+    table_set_number(table, C_SAVES_NS, advice->saves_ns);
     table_set_number(table, C_SAVED_NS, site->saved_ns);
     table_set_text(table, C_SITE, pin_label(names, s, (uint32_t)(site - s->site), 0, text));
     snprintf(text, sizeof(text), "%016" PRIx64, site->key);
@@ -119,7 +119,7 @@ static void fill(struct table *table, const struct pin_state *s, const struct pi
     table_set_number(table, C_FROM, site->copied_bytes[1]);
     if (ran_ns)
         table_set_number(table, C_PER_SECOND,
-                         (uint64_t)((double)worth(site) * 1e9 / (double)ran_ns));
+                         (uint64_t)((double)advice->saves_ns * 1e9 / (double)ran_ns));
 }
 
 static int advise_run(const void *values, const struct operands *operands)
@@ -130,18 +130,17 @@ static int advise_run(const void *values, const struct operands *operands)
     struct symbolizer *names = NULL;
     (void)symbolizer_new(NULL, &names);
     int r = pin_source_open(&cmd_pin_advise, v, operands, true, &s);
-    const struct pin_state_site **order =
-        r == COMMAND_OK ? calloc(PIN_STATE_SITES, sizeof(*order)) : NULL;
+    struct row *order = r == COMMAND_OK ? calloc(PIN_STATE_SITES, sizeof(*order)) : NULL;
     if (r == COMMAND_OK && order) {
         struct table table;
         size_t n = 0;
         table_init(&table, columns);
         for (size_t i = 1; i < s->n_sites; i++)
             if (s->site[i].key && s->site[i].copies[0] + s->site[i].copies[1])
-                order[n++] = &s->site[i];
+                order[n++] = (struct row){&s->site[i], pin_advice_of(s, &s->site[i])};
         qsort(order, n, sizeof(*order), compare);
         for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
-            fill(&table, s, order[i], names);
+            fill(&table, s, &order[i], v->steps, names);
         r = pin_print(v, &table, "memoir.pin.advise/1", "sites", "no call site's memory was copied",
                       s, NULL);
         table_release(&table);
@@ -156,6 +155,7 @@ static const struct command_example examples[] = {
      "which lines' memory to pin in a process that runs by memoir pin run"},
     {"memoir pin run --mode shadow --history h ./app && memoir pin advise h",
      "without pinning anything"},
+    {"memoir pin advise --steps 1000 4242", "what each of 1,000 steps saves"},
     {0},
 };
 

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "cli/pin.h"
+#include "pin/kernel_pinned.h"
 #include "pin/reason.h"
 #include "pin/settings.h"
 #include "site/symbols.h"
@@ -122,6 +123,7 @@ static void fill(struct table *table, const struct pin_state *s, const struct pi
 static void head(const struct pin_state *s, struct buffer *out)
 {
     char a[UNITS_TEXT_MAX], b[UNITS_TEXT_MAX], c[UNITS_TEXT_MAX];
+    uint64_t kernel;
     buffer_printf(
         out, "Mode %s: %s pinned of %s live, budget %s", pin_mode_word((enum pin_mode)s->mode),
         units_format_bytes(a, s->mode == PIN_SHADOW ? 0 : s->registered_bytes, UNITS_DECIMAL),
@@ -132,6 +134,15 @@ static void head(const struct pin_state *s, struct buffer *out)
                   s->mode == PIN_SHADOW ? "would have saved" : "saved", (double)s->saved_ns / 1e6,
                   (double)s->missed_ns / 1e6, (double)s->cost_ns / 1e6,
                   s->calibrated ? "" : " (costs are assumed: not calibrated)");
+    if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0)
+        buffer_printf(
+            out, "The program itself pinned %s; of the whole machine the kernel holds %s pinned.\n",
+            units_format_bytes(a, s->own_bytes, UNITS_DECIMAL),
+            units_format_bytes(b, kernel, UNITS_DECIMAL));
+    if (s->mode == PIN_SHADOW)
+        buffer_printf(
+            out, "By what its copies took, pinning and staging would have saved %.1f ms in all.\n",
+            ((double)s->observed_ns - (double)s->cost_ns) / 1e6);
     if (s->staged_copies || s->stage_busy || s->stage_failed)
         buffer_printf(out,
                       "Staging: %" PRIu64

@@ -134,14 +134,20 @@ static void summary(const struct pin_state *s, struct buffer *out)
         s->promotions, shadow ? "would have saved" : "saved", (double)s->saved_ns / 1e6,
         (double)s->cost_ns / 1e6, (double)s->missed_ns / 1e6,
         s->calibrated ? "" : " Costs are assumed: not calibrated.");
-    if (s->staged_copies || s->touched_bytes)
-        buffer_printf(out,
-                      "memoir: %" PRIu64
-                      " pageable copies (%s) were staged, which saved %.1f ms; %s were touched "
-                      "ahead of the program.\n",
-                      s->staged_copies, units_format_bytes(a, s->staged_bytes, UNITS_DECIMAL),
-                      (double)s->staged_saved_ns / 1e6,
-                      units_format_bytes(b, s->touched_bytes, UNITS_DECIMAL));
+    if (shadow)
+        buffer_printf(
+            out,
+            "memoir: by what these copies took, pinning and staging would have saved %.1f "
+            "ms in all.\n",
+            ((double)s->observed_ns - (double)s->cost_ns) / 1e6);
+    if (s->staged_copies)
+        buffer_printf(
+            out, "memoir: %" PRIu64 " pageable copies (%s) were staged, which saved %.1f ms.\n",
+            s->staged_copies, units_format_bytes(a, s->staged_bytes, UNITS_DECIMAL),
+            (double)s->staged_saved_ns / 1e6);
+    if (s->touched_bytes)
+        buffer_printf(out, "memoir: %s of fresh memory were touched ahead of the program.\n",
+                      units_format_bytes(a, s->touched_bytes, UNITS_DECIMAL));
     if (s->failures || s->unregister_failed || s->denied || s->evictions)
         buffer_printf(out,
                       "memoir: %" PRIu64 " registrations failed, %" PRIu64

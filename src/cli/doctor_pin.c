@@ -15,6 +15,7 @@
 #include "cli/doctor.h"
 #include "cli/pin.h"
 #include "pin/cost_file.h"
+#include "pin/kernel_pinned.h"
 
 /* Files of processes that were killed. */
 static void check_left(struct doctor *d)
@@ -53,6 +54,19 @@ static void check_budget(struct doctor *d)
                 units_format_bytes(budget, left / 2, UNITS_BINARY),
                 units_format_bytes(headroom, left, UNITS_BINARY),
                 by_limit ? "the cgroup has" : "the machine has");
+}
+
+static void check_kernel(struct doctor *d)
+{
+    uint64_t bytes;
+    char text[UNITS_TEXT_MAX];
+    if (pin_kernel_pinned("/proc/vmstat", &bytes) == 0)
+        doctor_find(d, DOCTOR_OK, NULL, "the kernel holds %s of this machine pinned for devices",
+                    units_format_bytes(text, bytes, UNITS_BINARY));
+    else
+        doctor_find(d, DOCTOR_OK, NULL,
+                    "this kernel does not count pinned pages (nr_foll_pin_acquired in "
+                    "/proc/vmstat): what programs pinned cannot be checked against it");
 }
 
 /* Drivers differ in whether they count registrations against this limit. */
@@ -117,6 +131,10 @@ static void check_calibration(struct doctor *d)
         doctor_find(d, DOCTOR_OK, NULL, "not calibrated, and no NVIDIA driver to calibrate");
 }
 
-const struct doctor_check doctor_pin_checks[] = {
-    {"pinning", check_library},     {"pinning", check_left},  {"pinning", check_budget},
-    {"pinning", check_calibration}, {"pinning", check_limit}, {0}};
+const struct doctor_check doctor_pin_checks[] = {{"pinning", check_library},
+                                                 {"pinning", check_left},
+                                                 {"pinning", check_budget},
+                                                 {"pinning", check_calibration},
+                                                 {"pinning", check_kernel},
+                                                 {"pinning", check_limit},
+                                                 {0}};

@@ -21,7 +21,7 @@ struct pin_values {
     bool json, csv, no_header;
     int color;
     const char *dir;
-    uint64_t limit;
+    uint64_t limit, steps;
     /* run */
     int mode;
     const char *budget, *threshold, *history;

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "cli/pin.h"
 #include "cli/process_word.h"
+#include "pin/kernel_pinned.h"
 #include "pin/settings.h"
 
 const char *const pin_mode_words[] = {"auto", "use", "profile", "shadow", "off", NULL};
@@ -83,6 +84,7 @@ static int print_json(const struct table *table, const char *schema, const char 
                       const struct pin_state *s, struct buffer *out)
 {
     struct json json;
+    uint64_t kernel;
     command_json_begin(&json, out, schema);
     if (s->magic) {
         json_key(&json, "pid");
@@ -127,9 +129,17 @@ static int print_json(const struct table *table, const char *schema, const char 
             {"mismatches", s->mismatches},
             {"calibrated", s->calibrated},
         };
+        if (s->mode == PIN_SHADOW) {
+            json_key(&json, "observed_ns");
+            json_i64(&json, s->observed_ns);
+        }
         for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
             json_key(&json, figures[i].key);
             json_u64(&json, figures[i].value);
+        }
+        if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0) {
+            json_key(&json, "kernel_pinned_bytes"); /* of the whole machine */
+            json_u64(&json, kernel);
         }
     }
     table_json_rows(table, rows, &json);

@@ -210,6 +210,8 @@ int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *option
     add_option(&s, "--sample-bytes", options->sample_bytes ? sample : NULL);
     add_option(&s, "--blocks-max", options->blocks_max ? blocks : NULL);
     add_option(&s, "--budget", options->budget);
+    if (options->children)
+        add(&s, "--children");
     add(&s, "--ready");
     add(&s, s.ready);
     return spawn(&o, &s, why);

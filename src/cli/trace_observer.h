@@ -40,6 +40,7 @@ struct trace_heap_options {
     uint64_t sample_bytes; /* between two stacks */
     uint64_t blocks_max;   /* live blocks that are kept */
     const char *budget;    /* percent */
+    bool children;         /* processes that it forks, too */
 };
 int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *options,
                               char why[static TRACE_OBSERVER_WHY_MAX]);

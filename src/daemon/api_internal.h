@@ -73,6 +73,7 @@ void api_answer_tables(struct http_call *call, void *context);
 /* ---- other nodes: api_cluster.c ---- */
 
 void api_answer_cluster(struct http_call *call, void *context);
+void api_answer_cluster_programs(struct http_call *call, void *context);
 
 /* Does the call ask for other nodes (scope=cluster, node=)? Then the query goes to them, and answers the call. */
 struct query_spec;
@@ -103,8 +104,8 @@ bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, 
  * PID, or the process may have become another user's by exec. NULL: none. */
 struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid);
 
-/* The body {"on": true}: false, and the call has its problem. */
-bool api_wish_on(struct http_call *call, bool *ret_on);
+/* The body {"on": true}, with "children": true where `ret_children` is not NULL: false, and the call has its problem. */
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children);
 
 /* The book by which blocks are found in the memory of the process; NULL: there is none. */
 const struct ledger_book *api_heap_book(const struct ledger_process *process);
@@ -147,6 +148,7 @@ void api_failed(struct http_call *call, const char *what, int error);
 bool api_space(struct http_call *call, uint32_t *ret_space);
 
 void api_answer_sites(struct http_call *call, void *context);
+void api_answer_stacks(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
 void api_answer_explain(struct http_call *call, void *context);

@@ -14,6 +14,8 @@
 #include "daemon/api_internal.h"
 #include "daemon/daemon.h"
 #include "ledger/ledger.h"
+#include "pin/advice.h"
+#include "pin/kernel_pinned.h"
 #include "pin/label.h"
 #include "pin/reason.h"
 #include "pin/settings.h"
@@ -74,7 +76,10 @@ static void blocks_json(struct json *json, const struct pin_state *s, struct sym
         json_field_double(json, "saved_s", (double)b->saved_ns / 1e9);
         json_field_double(json, "cost_s", (double)b->cost_ns / 1e9);
         json_field_string(json, "reason", pin_reason_word((enum pin_reason)b->reason));
-        json_field_string(json, "why", pin_reason_text((enum pin_reason)b->reason));
+        snprintf(text, sizeof(text), "%s%s",
+                 b->pinned && s->mode == PIN_SHADOW ? "would be pinned: " : "",
+                 pin_reason_text((enum pin_reason)b->reason));
+        json_field_string(json, "why", text);
         json_field_string(json, "site", pin_label(names, s, b->site, pid, text));
         json_object_end(json);
     }
@@ -97,12 +102,15 @@ static void sites_json(struct json *json, const struct pin_state *s, struct symb
     json_array_begin(json);
     for (size_t i = 0; i < n && i < ROWS_MAX; i++) {
         const struct pin_state_site *site = order[i];
+        struct pin_advice advice = pin_advice_of(s, site);
         json_object_begin(json);
         json_field_string(json, "site", pin_label(names, s, (uint32_t)(site - s->site), pid, text));
         snprintf(text, sizeof(text), "%016" PRIx64, site->key);
         json_field_string(json, "key", text);
         json_field_u64(json, "allocations", site->blocks);
-        json_field_u64(json, "bytes", site->blocks ? site->bytes / site->blocks : 0);
+        json_field_string(json, "advice", pin_advice_word(advice.kind));
+        json_field_double(json, "saves_each_s", (double)advice.each_ns / 1e9);
+        json_field_u64(json, "bytes", advice.cost_bytes);
         json_field_u64(json, "copies", site->copies[0] + site->copies[1]);
         json_field_double(json, "missed_s", (double)site->missed_ns / 1e9);
         json_field_double(json, "saved_s", (double)site->saved_ns / 1e9);
@@ -125,6 +133,11 @@ static void answer(struct job *job, const struct pin_state *s)
     json_field_u64(json, "pinned_peak_bytes", s->mode == PIN_SHADOW ? 0 : s->registered_peak);
     json_field_u64(json, "own_pinned_bytes", s->own_bytes);
     json_field_u64(json, "live_bytes", s->live_bytes);
+    uint64_t kernel;
+    if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0)
+        json_field_u64(json, "kernel_pinned_bytes", kernel);
+    else
+        json_field_null(json, "kernel_pinned_bytes");
     if (s->budget_bytes == UINT64_MAX)
         json_field_null(json, "budget_bytes");
     else

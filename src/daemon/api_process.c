@@ -19,6 +19,7 @@
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
+#include "trace/ask.h"
 
 enum {
     COLUMNS_AT_ONCE = 40,
@@ -392,7 +393,7 @@ void api_answer_process(struct http_call *call, void *context)
 
 /* ---- the switch ---- */
 
-bool api_wish_on(struct http_call *call, bool *ret_on)
+bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children)
 {
     size_t len;
     const char *body = http_request_body(call, &len);
@@ -404,6 +405,8 @@ bool api_wish_on(struct http_call *call, bool *ret_on)
     while (json_read_key(&read, &key))
         if (json_text_is(&key, "on"))
             known = json_read_bool(&read, ret_on);
+        else if (ret_children && json_text_is(&key, "children"))
+            json_read_bool(&read, ret_children);
         else
             json_read_fail(&read, "unknown member");
     if (json_read_finish(&read) >= 0 && known)
@@ -464,16 +467,20 @@ static void cannot_attach(struct http_call *call, const char *why)
 }
 
 /* Probes on a process that runs, by an observer that begins meanwhile: the handler runs again until it has. */
-static void attach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t)
+static void attach(struct http_call *call, struct daemon *daemon, const struct tracked_process *t,
+                   bool children)
 {
     const struct http_viewer *viewer = http_viewer(call);
     char why[ATTACHING_WHY_MAX] = "";
     enum attaching_state state = attaching_state(daemon->attaching, t->pid, why);
     bool was = state == ATTACHING_ON && http_tries(call) == 0;
     if (state == ATTACHING_NONE) {
-        int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid);
+        int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid,
+                                children);
         if (r < 0) {
-            cannot_attach(call, r == -EUSERS ? "too many processes are attached" : strerror(-r));
+            cannot_attach(call, r == -EUSERS  ? "too many processes are attached"
+                                : r == -EPERM ? "users other than root can write to " TRACE_ASK_DIR
+                                              : strerror(-r));
             return;
         }
         state = attaching_state(daemon->attaching, t->pid, why);
@@ -531,9 +538,9 @@ void api_answer_tracking(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
     uint64_t pid = 0;
-    bool on = false;
+    bool on = false, children = false;
     (void)http_number(call, "pid", &pid);
-    if (!api_wish_on(call, &on))
+    if (!api_wish_on(call, &on, &children))
         return;
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
@@ -557,13 +564,13 @@ void api_answer_tracking(struct http_call *call, void *context)
     enum tracking before = tracking_of(p, book);
     if (book && book->identity->source == BOOK_SOURCE_ATTACH) {
         if (on)
-            attach(call, daemon, &t);
+            attach(call, daemon, &t, children);
         else
             detach(call, daemon, &t);
     } else if (before == TRACKING_ON || before == TRACKING_SUSPENDED) {
         suspend(call, daemon, &t, book, before, on);
     } else if (on && can_attach(daemon, tracked_of(p, &facts))) {
-        attach(call, daemon, &t);
+        attach(call, daemon, &t, children);
     } else if (on || !detached(call, daemon, &t)) {
         cannot_track(call, p, &facts);
     }

@@ -100,6 +100,40 @@ static const struct http_schema schemas[] = {
         "figures": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
         "members": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterMember"}}
     }})},
+{"ClusterPrograms", JSON({
+    "type": "object",
+    "required": ["schema", "time", "measure", "programs", "programs_total", "cluster"],
+    "properties": {
+        "schema": {"type": "string", "const": "memoir.cluster-programs/1"},
+        "time": {"$ref": "#/components/schemas/Time"},
+        "measure": {"type": "string"},
+        "programs_total": {"type": "integer", "minimum": 0},
+        "programs": {"type": "array", "items": {"$ref": "#/components/schemas/ClusterProgram"}},
+        "cluster": {"$ref": "#/components/schemas/Gathered"}
+    }})},
+{"ClusterProgram", JSON({
+    "type": "object",
+    "required": ["program", "value", "processes", "growth", "nodes_total", "outliers", "nodes"],
+    "properties": {
+        "program": {"type": "string"},
+        "value": {"type": "integer", "minimum": 0, "description": "of the measure, on all nodes that know it"},
+        "processes": {"type": "integer", "minimum": 0},
+        "growth": {"type": ["number", "null"], "description": "bytes a second, over the last 10 seconds"},
+        "nodes_total": {"type": "integer", "minimum": 0},
+        "outliers": {"type": "integer", "minimum": 0},
+        "nodes": {"type": "array", "items": {
+            "type": "object",
+            "required": ["node", "value", "processes", "growth", "growth_steady", "outlier", "why"],
+            "properties": {
+                "node": {"type": "string"},
+                "value": {"type": "integer", "minimum": 0},
+                "processes": {"type": "integer", "minimum": 0},
+                "growth": {"type": ["number", "null"]},
+                "growth_steady": {"type": ["number", "null"],
+                                  "description": "the least in any third of the last 30 seconds; null: not watched for so long"},
+                "outlier": {"type": ["string", "null"], "description": "grows, more or less; null: it is none"},
+                "why": {"type": ["string", "null"], "description": "for people"}}}}
+    }})},
 {"ClusterMember", JSON({
     "type": "object",
     "required": ["node", "name", "id", "self", "state", "state_s", "version", "started", "heard_s", "answered_s",
@@ -184,7 +218,7 @@ static const struct http_schema schemas[] = {
     "required": ["pid", "state"],
     "properties": {
         "pid": {"type": "integer"},
-        "state": {"type": "string", "enum": ["on", "paused"]}}})},
+        "state": {"type": "string", "enum": ["on", "off"]}}})},
 {"ScanSum", JSON({
     "type": "object",
     "required": ["blocks", "bytes"],
@@ -222,6 +256,13 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["on"],
     "additionalProperties": false,
+    "properties": {
+        "on": {"type": "boolean"},
+        "children": {"type": "boolean", "description": "of a process that is attached: those that it forks, too"}}})},
+{"TracingWish", JSON({
+    "type": "object",
+    "required": ["on"],
+    "additionalProperties": false,
     "properties": {"on": {"type": "boolean"}}})},
 {"Tracking", JSON({
     "type": "object",
@@ -230,70 +271,6 @@ static const struct http_schema schemas[] = {
         "pid": {"type": "integer"},
         "state": {"type": "string", "enum": ["on", "suspended", "off", "none"]},
         "changed": {"type": "boolean"}}})},
-{"Sites", JSON({
-    "type": "object",
-    "description": "Call sites, as memoir sites --json has them.",
-    "required": ["schema", "time", "pid", "program", "by", "matched", "live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "estimated_live_bytes", "accounted_live_bytes", "sites"],
-    "properties": {
-        "schema": {"type": "string", "const": "memoir.sites/1"},
-        "time": {"$ref": "#/components/schemas/Time"},
-        "pid": {"type": ["integer", "null"]},
-        "program": {"type": "string"},
-        "processes": {"type": "integer"},
-        "taken": {"type": "number", "description": "seconds since 1970"},
-        "by": {"type": "string"},
-        "at_peak": {"type": "boolean", "description": "live figures are those at the peak of each account, not those of now"},
-        "matched": {"type": "integer"},
-        "live_bytes": {"type": "integer"},
-        "live_blocks": {"type": "integer"},
-        "allocated_bytes": {"type": "integer"},
-        "allocated_blocks": {"type": "integer"},
-        "estimated_live_bytes": {"type": "integer"},
-        "accounted_live_bytes": {"type": ["integer", "null"]},
-        "seconds": {"type": ["number", "null"]},
-        "books": {"type": "integer"},
-        "books_unread": {"type": "integer"},
-        "sites_full": {"type": "integer", "description": "blocks without a site for want of room"},
-        "sites": {"type": "array", "items": {"$ref": "#/components/schemas/Site"}}}})},
-{"Site", JSON({
-    "type": "object",
-    "required": ["live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "estimate"],
-    "properties": {
-        "live_bytes": {"type": "integer"},
-        "percent": {"type": ["number", "null"]},
-        "live_blocks": {"type": "integer"},
-        "allocated_bytes": {"type": "integer"},
-        "allocated_blocks": {"type": "integer"},
-        "live_bytes_per_second": {"type": ["integer", "null"]},
-        "allocated_bytes_per_second": {"type": ["integer", "null"]},
-        "calls_per_second": {"type": ["integer", "null"]},
-        "age_seconds": {"type": ["number", "null"]},
-        "first_seen": {"type": ["string", "null"]},
-        "sites": {"type": "integer"},
-        "space": {"type": ["string", "null"]},
-        "device": {"type": ["integer", "null"]},
-        "device_name": {"type": ["string", "null"]},
-        "device_uid": {"type": ["string", "null"]},
-        "site": {"type": "string", "description": "the line of the program's own code, for people"},
-        "via": {"type": ["string", "null"], "description": "what that line calls to get its memory"},
-        "function": {"type": ["string", "null"]},
-        "file": {"type": ["string", "null"]},
-        "line": {"type": ["integer", "null"]},
-        "module": {"type": ["string", "null"]},
-        "frame": {"type": ["string", "null"]},
-        "estimate": {"type": "boolean"},
-        "stack": {"type": ["string", "null"], "description": "functions from the outermost on, separated by semicolons"},
-        "frames": {"type": "array", "items": {"$ref": "#/components/schemas/Frame"}, "description": "from the innermost on"}}})},
-{"Frame", JSON({
-    "type": "object",
-    "required": ["function", "file", "line", "module", "offset", "inlined"],
-    "properties": {
-        "function": {"type": ["string", "null"]},
-        "file": {"type": ["string", "null"]},
-        "line": {"type": ["integer", "null"]},
-        "module": {"type": ["string", "null"]},
-        "offset": {"type": "integer"},
-        "inlined": {"type": "boolean"}}})},
 {"Flame", JSON({
     "type": "object",
     "required": ["schema", "time", "pid", "program", "values", "names", "modules", "keys", "nodes", "estimate", "left_out"],
@@ -405,12 +382,12 @@ static const struct http_schema schemas[] = {
         "processes": {"type": "array", "items": {"$ref": "#/components/schemas/TracedProcess"}}}})},
 {"TracedProcess", JSON({
     "type": "object",
-    "required": ["pid", "uid", "program", "paused", "calls", "live_blocks", "spaces", "copies", "lost"],
+    "required": ["pid", "uid", "program", "off", "calls", "live_blocks", "spaces", "copies", "lost"],
     "properties": {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "program": {"type": "string"},
-        "paused": {"type": "boolean", "description": "its calls are not recorded at present; totals go on"},
+        "off": {"type": "boolean", "description": "its tracing is switched off: no figure of it is kept"},
         "calls": {"type": "integer", "description": "calls of the driver that were seen"},
         "live_blocks": {"type": "integer"},
         "spaces": {
@@ -427,7 +404,7 @@ static const struct http_schema schemas[] = {
 {"Pinning", JSON({
     "type": "object",
     "description": "What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most.",
-    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
+    "required": ["schema", "time", "pid", "mode", "pinned_bytes", "pinned_peak_bytes", "own_pinned_bytes", "live_bytes", "kernel_pinned_bytes", "budget_bytes", "saved_s", "missed_s", "cost_s", "staged_copies", "staged_bytes", "staged_saved_s", "touched_ahead_bytes", "failures", "not_shown_blocks", "calibrated", "allocations", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.pinning/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -437,6 +414,7 @@ static const struct http_schema schemas[] = {
         "pinned_peak_bytes": {"type": "integer"},
         "own_pinned_bytes": {"type": "integer", "description": "pinned by the program itself"},
         "live_bytes": {"type": "integer", "description": "of allocations that the library serves"},
+        "kernel_pinned_bytes": {"type": ["integer", "null"], "description": "of the whole machine, by the kernel's counters; null: it has none"},
         "budget_bytes": {"type": ["integer", "null"], "description": "null: unlimited"},
         "saved_s": {"type": "number"},
         "missed_s": {"type": "number"},
@@ -464,11 +442,13 @@ static const struct http_schema schemas[] = {
                 "site": {"type": "string"}}}},
         "sites": {"type": "array", "items": {
             "type": "object",
-            "required": ["site", "key", "allocations", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
+            "required": ["site", "key", "allocations", "advice", "saves_each_s", "bytes", "copies", "missed_s", "saved_s", "pinned_bytes"],
             "properties": {
                 "site": {"type": "string"},
                 "key": {"type": "string"},
                 "allocations": {"type": "integer"},
+                "advice": {"type": "string", "enum": ["pin", "reuse", "leave"], "description": "pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither"},
+                "saves_each_s": {"type": "number", "description": "what pinning saves for one allocation"},
                 "bytes": {"type": "integer", "description": "of the average allocation"},
                 "copies": {"type": "integer"},
                 "missed_s": {"type": "number"},

@@ -279,7 +279,7 @@ static void run_switch(struct job *job)
     struct json *json = http_json(job->call);
     json_object_begin(json);
     json_field_i64(json, "pid", wish->pid);
-    json_field_string(json, "state", wish->on ? "on" : "paused");
+    json_field_string(json, "state", wish->on ? "on" : "off");
     json_object_end(json);
 }
 
@@ -292,7 +292,7 @@ void api_answer_tracing(struct http_call *call, void *context)
     pid_t pid;
     bool on = false;
     (void)http_number(call, "pid", &number);
-    if (!api_wish_on(call, &on))
+    if (!api_wish_on(call, &on, NULL))
         return;
     http_audit(call, "tracing of PID %llu %s", (unsigned long long)number, on ? "on" : "off");
     if (!api_own_pid(call, daemon, &pid, &uid, &process))

@@ -16,8 +16,10 @@
 #include <unistd.h>
 
 #include "base/accountable.h"
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/helper.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
@@ -27,7 +29,7 @@
 #include "ledger/ledger.h"
 #include "trace/ask.h"
 
-enum { READY_FD = 3 }; /* in the observer */
+enum { READY_FD = 3 /* in the observer */, COMMAND_MAX = 64 << 10 };
 
 /* One process. */
 struct attached {
@@ -36,9 +38,10 @@ struct attached {
     pid_t child; /* that we started; 0: another's */
     uint32_t uid;
     enum attaching_state state;
-    bool ending; /* it was told to */
-    int ready;   /* the observer says there whether it works; -1 */
-    int link;    /* the connection that holds it; -1 */
+    bool children; /* those that it forks, too */
+    bool ending;   /* it was told to */
+    int ready;     /* the observer says there whether it works; -1 */
+    int link;      /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
     char why[ATTACHING_WHY_MAX];
@@ -223,22 +226,16 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
     snprintf(linger, sizeof(linger), "%d", ATTACHING_LINGER_S);
     snprintf(ready_fd, sizeof(ready_fd), "%d", READY_FD);
     snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
-    const char *arguments[] = {"memoir-observe",
-                               "--heap",
-                               "--pid",
-                               pid,
-                               "--socket",
-                               socket,
-                               "--linger",
-                               linger,
-                               "--ready",
-                               ready_fd,
-                               "--for",
-                               uid,
-                               "--keep-ended",
-                               dir ? "--dir" : NULL,
-                               dir,
-                               NULL};
+    const char *arguments[20] = {"memoir-observe", "--heap",   "--pid",       pid,       "--socket",
+                                 socket,           "--linger", linger,        "--ready", ready_fd,
+                                 "--for",          uid,        "--keep-ended"};
+    size_t n = 13;
+    if (one->children)
+        arguments[n++] = "--children";
+    if (dir) {
+        arguments[n++] = "--dir";
+        arguments[n++] = dir;
+    }
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
     helper_attributes_init(&attributes); /* Ctrl-C is memoird's */
@@ -290,7 +287,7 @@ static struct attached *place(struct attaching *a, uint32_t uid)
     return free_one;
 }
 
-int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
+int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid, bool children)
 {
     struct attached *one = find(a, pid);
     if (!a || a->why_not)
@@ -303,6 +300,7 @@ int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid)
     forget(one);
     one->pid = pid;
     one->uid = uid;
+    one->children = children;
     one->since_ns = clock_monotonic_ns();
     if (link_open(one)) /* `memoir attach` has begun it */
         return 0;
@@ -365,6 +363,28 @@ int attaching_end(struct attaching *a, pid_t pid)
 
 /* ---- life ---- */
 
+/* The user that an observer works for, as it was started: memoird itself may have been another one then. The kernel tells
+ * which process listens there; only root's processes and our own do (trace_ask_open()). */
+static uint32_t observer_user(int link)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    char path[32];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer command = BUFFER_INIT(COMMAND_MAX);
+    if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)peer.pid);
+    if (fs_read_file(path, &command) < 0)
+        return 0;
+    for (size_t at = 0; at < command.len; at += strlen(command.data + at) + 1) {
+        const char *next = command.data + at + strlen(command.data + at) + 1;
+        if (strcmp(command.data + at, "--for") == 0 && next < command.data + command.len)
+            return (uint32_t)strtoul(next, NULL, 10);
+    }
+    return 0; /* root's command started it */
+}
+
 /* Those that a memoird before us, or the command, has begun. */
 static void adopt(void *context)
 {
@@ -382,7 +402,9 @@ static void adopt(void *context)
         if (!one)
             break;
         one->pid = pid;
-        if (!link_open(one))
+        if (link_open(one))
+            one->uid = observer_user(one->link);
+        else
             forget(one);
     }
     if (dir)

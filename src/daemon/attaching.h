@@ -37,9 +37,9 @@ void attaching_free(struct attaching *attaching); /* observers go on for a while
 /* Why nothing can be attached here, for people; NULL: it can. */
 const char *attaching_why_not(const struct attaching *attaching); /* NULL: "..." */
 
-/* Begin to account a process for user `uid`, who must be allowed to trace it; 0: root. 0 when that is under way: ask
+/* Begin to account a process, and with `children` those that it forks, for user `uid`, who must be allowed to trace it; 0: root. 0 when that is under way: ask
  * attaching_state(). -ENOTSUP: not here; -EUSERS: too many, in all or of that user; other -errno. */
-int attaching_begin(struct attaching *attaching, pid_t pid, uint32_t uid);
+int attaching_begin(struct attaching *attaching, pid_t pid, uint32_t uid, bool children);
 enum attaching_state attaching_state(struct attaching *attaching, pid_t pid,
                                      char why[static ATTACHING_WHY_MAX]);
 

@@ -26,6 +26,7 @@
 #include "observe/heap_callers.h"
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
+#include "trace/ask.h"
 
 /* ---- what it says ---- */
 
@@ -34,6 +35,18 @@ static const char *end_word(enum heap_end end)
     static const char *const words[] = {"attached", "detached", "exited",
                                         "executed another program", "failed"};
     return words[end];
+}
+
+/* PIDs of the children that have an observer. */
+static void children_json(const struct heap *h, struct json *json)
+{
+    json_key(json, "children");
+    json_array_begin(json);
+    for (size_t i = 0; i < HEAP_CHILDREN_MAX; i++)
+        if (h->children.all[i].pid && h->children.all[i].observer)
+            json_i64(json, h->children.all[i].pid);
+    json_array_end(json);
+    json_field_u64(json, "missed_children", h->children.missed);
 }
 
 static void status_json(struct heap *h, struct buffer *out)
@@ -61,9 +74,13 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "functions", functions);
     json_field_u64(&json, "slow_functions", slow);
     json_field_bool(&json, "operator_new_unseen", news);
+    json_field_u64(&json, "unseen_news", load_relaxed(&s->unseen_news));
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);
+    if (h->budget.windowed)
+        json_field_u64(&json, "error_bytes",
+                       (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
     json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
     json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
     json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
@@ -78,6 +95,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "lost_stacks", load_relaxed(&s->lost_samples) + h->stacks_lost);
     json_field_u64(&json, "stacks", h->samples_taken);
     json_field_u64(&json, "callers", h->n_told);
+    children_json(h, &json);
     json_field_u64(&json, "alloc_program_ns", (uint64_t)alloc_ns);
     json_field_u64(&json, "free_program_ns", (uint64_t)free_ns);
     json_object_end(&json);
@@ -130,12 +148,23 @@ static int process_hold(struct heap *h)
     return 0;
 }
 
+/* Two observers would count the same twice. */
+static int alone_check(struct heap *h)
+{
+    MEMOIR_CLEANUP(closep)
+    int other = h->options->socket ? trace_ask_open(h->options->socket) : -1;
+    if (other < 0)
+        return 0;
+    return fail(h, -EALREADY, "process %d is attached already", (int)h->options->pid);
+}
+
 static int probes_load(struct heap *h)
 {
     struct heap_kernel_options options = {
         .pid = h->options->pid,
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
+        .children = h->options->children,
     };
     int r = elf_parser_new(&h->parser);
     if (r < 0)
@@ -152,7 +181,6 @@ static int probes_load(struct heap *h)
 
 int heap_probes_in(struct heap *h)
 {
-    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     for (size_t i = 0; i < h->target.n; i++) {
         const struct heap_target_file *f = &h->target.files[i];
         int r = heap_kernel_attach(h->kernel, f->fd, f->functions, f->n, h->why);
@@ -196,6 +224,8 @@ static int start(struct heap *h)
 {
     int r = process_hold(h);
     if (r == 0)
+        r = alone_check(h);
+    if (r == 0)
         r = probes_load(h);
     if (r == 0)
         r = rights_check(h);
@@ -220,6 +250,7 @@ static int start(struct heap *h)
     }
     python_follow(h);
     uint64_t before = clock_monotonic_ns();
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 1);
     r = heap_probes_in(h);
     if (r < 0)
         return r;
@@ -253,6 +284,7 @@ static void on_tick(struct heap *h, int tick, bool *early)
     if (read(tick, &passed, sizeof(passed)) != sizeof(passed))
         return;
     heap_book_tell(h);
+    heap_children_look(h);
     if (*early && now - h->attached_ns > HEAP_EARLY_MS * NS_PER_MS) {
         *early = false;
         tick_set(tick, HEAP_TICK_MS);
@@ -342,6 +374,8 @@ static void finish(struct heap *h)
         if (h->told && h->samples && h->callers)
             heap_book_tell(h);
     }
+    if (h->end == HEAP_DETACHED || h->end == HEAP_FAILED)
+        heap_children_stop(h);
     heap_book_release(h);
     control_free(h->control);
     heap_callers_free(h->callers);

@@ -22,6 +22,7 @@ struct heap_options {
     uint32_t sample_bytes; /* mean distance of sampled stacks; 0: HEAP_SAMPLE_BYTES */
     unsigned budget;       /* percent of the process's CPU that probes may take; 0: no limit */
     bool two_links;        /* as kernels before 6.13 need */
+    bool children;         /* attach to processes that it forks, too */
 };
 
 enum {

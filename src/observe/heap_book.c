@@ -13,7 +13,7 @@
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
 
-enum { SAMPLES_MIN = 1024, SAMPLES_MAX = 1 << 20 };
+enum { SAMPLES_MIN = 1024, SAMPLES_MAX = 1 << 20, SLOW_CALLS = 15 };
 
 int heap_book_open(struct heap *h)
 {
@@ -66,48 +66,61 @@ static uint32_t site_of(struct heap *h, uint32_t number)
     return told->site;
 }
 
-/* The sum of what is positive of two changes, for the book. */
-static uint64_t scaled(const struct heap *h, int64_t change, int64_t back)
+static uint64_t positive(int64_t change)
 {
-    uint64_t sum = (uint64_t)(change > 0 ? change : 0) + (uint64_t)(back > 0 ? back : 0);
-    return h->budget.scale > 1 ? (uint64_t)((double)sum * h->budget.scale + 0.5) : sum;
+    return change > 0 ? (uint64_t)change : 0;
+}
+
+struct heap_change heap_book_change(const struct heap_told *told, const struct heap_node *node)
+{
+    /* Frees first: what is counted meanwhile must not look as if more was freed than allocated. */
+    struct heap_change c = {
+        .freed_bytes = (int64_t)(load_acquire(&node->freed_bytes) - told->freed_bytes),
+        .freed_blocks = (int64_t)(load_acquire(&node->freed_blocks) - told->freed_blocks),
+        .old_bytes = (int64_t)(load_acquire(&node->old_bytes) - told->old_bytes),
+        .old_blocks = (int64_t)(load_acquire(&node->old_blocks) - told->old_blocks),
+    };
+    c.extra_bytes = (int64_t)(load_acquire(&node->extra_bytes) - told->extra_bytes);
+    c.extra_blocks = (int64_t)(load_acquire(&node->extra_blocks) - told->extra_blocks);
+    c.alloc_bytes = (int64_t)(load_acquire(&node->alloc_bytes) - told->alloc_bytes);
+    c.alloc_blocks = (int64_t)(load_acquire(&node->alloc_blocks) - told->alloc_blocks);
+    return c;
+}
+
+static void change_take(struct heap_told *told, const struct heap_change *c)
+{
+    told->alloc_bytes += (uint64_t)c->alloc_bytes;
+    told->alloc_blocks += (uint64_t)c->alloc_blocks;
+    told->freed_bytes += (uint64_t)c->freed_bytes;
+    told->freed_blocks += (uint64_t)c->freed_blocks;
+    told->old_bytes += (uint64_t)c->old_bytes;
+    told->old_blocks += (uint64_t)c->old_blocks;
+    told->extra_bytes += (uint64_t)c->extra_bytes;
+    told->extra_blocks += (uint64_t)c->extra_blocks;
 }
 
 /* Counters go back where a call undoes what it did: failed realloc, an inner malloc. The book's only grow. */
 static void node_tell(struct heap *h, uint32_t number, struct heap_node *node)
 {
     struct heap_told *told = &h->told[number];
-    uint64_t freed_bytes = load_acquire(&node->freed_bytes);
-    uint64_t freed_blocks = load_acquire(&node->freed_blocks);
-    uint64_t alloc_bytes = load_acquire(&node->alloc_bytes);
-    uint64_t alloc_blocks = load_acquire(&node->alloc_blocks);
-    int64_t bytes_in = (int64_t)(alloc_bytes - told->alloc_bytes);
-    int64_t blocks_in = (int64_t)(alloc_blocks - told->alloc_blocks);
-    int64_t bytes_out = (int64_t)(freed_bytes - told->freed_bytes);
-    int64_t blocks_out = (int64_t)(freed_blocks - told->freed_blocks);
-    if (!bytes_in && !blocks_in && !bytes_out && !blocks_out)
+    struct heap_change c = heap_book_change(told, node);
+    if (!c.alloc_bytes && !c.alloc_blocks && !c.freed_bytes && !c.freed_blocks && !c.old_blocks)
         return;
     struct book_site_counters add = {
-        .alloc_bytes = scaled(h, bytes_in, -bytes_out),
-        .alloc_blocks = scaled(h, blocks_in, -blocks_out),
-        .freed_bytes = scaled(h, bytes_out, -bytes_in),
-        .freed_blocks = scaled(h, blocks_out, -blocks_in),
+        .alloc_bytes = positive(c.alloc_bytes) + positive(-c.freed_bytes),
+        .alloc_blocks = positive(c.alloc_blocks) + positive(-c.freed_blocks),
+        .freed_bytes = positive(c.freed_bytes) + positive(-c.alloc_bytes),
+        .freed_blocks = positive(c.freed_blocks) + positive(-c.alloc_blocks),
     };
+    if (h->budget.windowed)
+        heap_estimate_node(h, told, &c, &add);
     told->book.alloc_bytes += add.alloc_bytes;
     told->book.alloc_blocks += add.alloc_blocks;
-    /* An estimate may free more than there was. */
-    if (add.freed_bytes > told->book.alloc_bytes - told->book.freed_bytes)
-        add.freed_bytes = told->book.alloc_bytes - told->book.freed_bytes;
-    if (add.freed_blocks > told->book.alloc_blocks - told->book.freed_blocks)
-        add.freed_blocks = told->book.alloc_blocks - told->book.freed_blocks;
     told->book.freed_bytes += add.freed_bytes;
     told->book.freed_blocks += add.freed_blocks;
     book_count_many(h->book.w, h->book.thread, h->account | (uint64_t)site_of(h, number) << 12,
                     &add);
-    told->alloc_bytes = alloc_bytes;
-    told->alloc_blocks = alloc_blocks;
-    told->freed_bytes = freed_bytes;
-    told->freed_blocks = freed_blocks;
+    change_take(told, &c);
 }
 
 void heap_sums(const struct heap *h, struct heap_sums *ret_sums)
@@ -124,9 +137,11 @@ void heap_sums(const struct heap *h, struct heap_sums *ret_sums)
 uint64_t heap_calls(const struct heap *h)
 {
     const struct heap_node *nodes = heap_kernel_nodes(h->kernel);
-    uint64_t calls = load_relaxed(&heap_kernel_state(h->kernel)->unknown_frees);
+    const struct heap_state *s = heap_kernel_state(h->kernel);
+    uint64_t calls = load_relaxed(&s->unknown_frees) + SLOW_CALLS * load_relaxed(&s->slow_calls);
     for (uint32_t i = 0; i <= h->n_told; i++)
-        calls += load_relaxed(&nodes[i].freed_blocks) + load_relaxed(&nodes[i].alloc_blocks);
+        calls += load_relaxed(&nodes[i].freed_blocks) + load_relaxed(&nodes[i].alloc_blocks) +
+                 load_relaxed(&nodes[i].old_blocks);
     return calls;
 }
 
@@ -217,7 +232,7 @@ static void on_stack(struct heap *h, const struct heap_stack *s)
     struct heap_sample sample = {
         .address = s->address,
         .site = site,
-        .bytes = (uint64_t)((double)(size > mean ? size : mean) * h->budget.scale),
+        .bytes = (uint64_t)((double)(size > mean ? size : mean) * h->estimate.scale),
         .blocks = size >= mean || size == 0 ? 1 : (uint32_t)((mean + size / 2) / size),
     };
     struct book_site_counters gain = {.alloc_bytes = sample.bytes, .alloc_blocks = sample.blocks};
@@ -249,6 +264,8 @@ void heap_book_record(void *heap, const void *record, size_t bytes)
         struct heap_sample *sample = sample_slot(h, gone->address);
         if (sample->address)
             sample_remove(h, sample);
+    } else if (kind == HEAP_RECORD_FORK) {
+        heap_children_forked(h, (pid_t)gone->address);
     } else if (kind == HEAP_RECORD_EXEC) {
         h->end = HEAP_EXECUTED;
     }

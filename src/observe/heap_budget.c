@@ -1,11 +1,10 @@
 /* How much of the process's time probes may take.
  *
  * A call with its probe takes about a microsecond longer. Where that is more than the budget, probes are in for windows only, and what
- * they count stands for all: figures become estimates. A window stands for the work that the process did since the one before, in CPU
- * time: with probes it does less in the same time. Windows come after pauses of random length, so that nothing the program does
- * in turns falls between them. An allocation is seen with the probability that windows take of the time; a free counts by the
- * probability with which it is seen (heap.bpf.c), so that a block which lives as long as another one is expected to come and go
- * as often. Estimates go up and down around the truth by the square root of what was seen. */
+ * they count stands for all: figures become estimates (heap_estimate.c). A window stands for the work that the process did since the one
+ * before, in CPU time without the probes': with them it does less in the same time. Counting begins when all probes are in and ends
+ * before the first one goes, so that CPU time and counts are of the same moments. Windows come after pauses of random length, so that
+ * nothing the program does in turns falls between them. */
 #include <errno.h>
 #include <time.h>
 
@@ -15,13 +14,13 @@
 #include "observe/heap_internal.h"
 
 enum {
-    COST_NS =
-        900, /* of one call: a malloc with its free took 1.75 us on the machine of bench/results/attach */
+    COST_NS = 1000,    /* CPU time of one call: 870 alone on the machine, 1,150 beside others */
     OVER_LOOKS = 8,    /* looks in a row above the budget before windows begin */
     WINDOW_MS = 500,   /* how long probes are in */
     PAUSE_MAX_S = 120, /* between two windows at most, whatever they cost */
 };
-#define OWN_LEAST 0.02 /* of the CPU time in a window that is taken to be the process's own */
+#define COST_DOUBT 0.2  /* by how much of itself the cost differs among programs and machines */
+#define OWN_LEAST  0.02 /* of the CPU time in a window that is taken to be the process's own */
 
 static uint64_t cpu_ns(pid_t pid)
 {
@@ -48,7 +47,8 @@ static double share(const struct heap *h)
 
 void heap_budget_begin(struct heap *h)
 {
-    h->budget.scale = 1;
+    h->estimate.scale = 1;
+    h->budget.begun_cpu_ns = cpu_ns(h->options->pid);
     h->budget.in = true;
     h->budget.random = clock_monotonic_ns() | 1;
     mark(h);
@@ -64,42 +64,65 @@ static double random_factor(struct heap_budget *b)
 }
 
 /* What the window stands for: all that the process did since the last one closed, by its CPU time without the probes'. */
-static double window_scale(const struct heap *h)
+static void window_weigh(struct heap *h)
 {
     const struct heap_budget *b = &h->budget;
     uint64_t now = cpu_ns(h->options->pid), calls = heap_calls(h) - b->calls;
     double in = (double)(now - b->cpu_ns), before = (double)(b->cpu_ns - b->closed_cpu_ns);
-    double own = in - (double)calls * COST_NS;
+    double probes = (double)calls * COST_NS, own = in - probes;
     own = own > in * OWN_LEAST ? own : in * OWN_LEAST;
-    return own > 0 && before > 0 ? (before + own) / own : 1;
+    bool worked = own > 0 && before > 0;
+    heap_estimate_begin(h, worked ? (before + own) / own : 1, before + own,
+                        own > 0 ? COST_DOUBT * probes / own : 0);
+}
+
+/* Counting has ended: the probes go, and come back after a while. */
+static void window_pause(struct heap *h)
+{
+    struct heap_budget *b = &h->budget;
+    double most = (double)h->options->budget / 100, duty = b->share > most ? most / b->share : 1;
+    double least = (double)WINDOW_MS / 1000 / PAUSE_MAX_S;
+    duty = duty < least ? least : duty;
+    b->closed_cpu_ns = cpu_ns(h->options->pid);
+    heap_probes_out(h);
+    b->in = false;
+    b->next_ns = clock_monotonic_ns() +
+                 (uint64_t)(WINDOW_MS * NS_PER_MS * (1 / duty - 1) * random_factor(b));
 }
 
 static void window_close(struct heap *h)
 {
     struct heap_budget *b = &h->budget;
-    struct heap_state *s = heap_kernel_state(h->kernel);
-    uint64_t now = clock_monotonic_ns();
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 0);
     b->share = share(h);
-    double most = (double)h->options->budget / 100, duty = b->share > most ? most / b->share : 1;
-    double least = (double)WINDOW_MS / 1000 / PAUSE_MAX_S;
-    duty = duty < least ? least : duty;
-    heap_probes_out(h);
-    b->in = false;
-    b->closed_cpu_ns = cpu_ns(h->options->pid);
-    store_relaxed(&s->inverse, (uint32_t)((b->scale > 1 ? b->scale : 1 / duty) * 256));
-    b->next_ns = now + (uint64_t)(WINDOW_MS * NS_PER_MS * (1 / duty - 1) * random_factor(b));
+    window_weigh(h);
+    b->closing = true;
+    heap_book_tell(h);
+    b->closing = false;
+    heap_estimate_end(h);
+    log_debug("window %llu: stands for %.2f of itself, %.2f s; old frees for %.2f; %.0f bytes more",
+              (unsigned long long)b->windows, h->estimate.scale, h->estimate.work_ns / 1e9,
+              h->estimate.old_weight, h->estimate.net);
+    window_pause(h);
+}
+
+double heap_budget_since(const struct heap *h)
+{
+    return (double)(cpu_ns(h->options->pid) - h->budget.closed_cpu_ns);
 }
 
 static int window_open(struct heap *h)
 {
     struct heap_state *s = heap_kernel_state(h->kernel);
+    int r = heap_probes_in(h);
     store_relaxed(&s->window_units, (uint32_t)(WINDOW_MS * NS_PER_MS >> HEAP_TIME_SHIFT));
     store_relaxed(&s->window_start, (uint32_t)(clock_monotonic_ns() >> HEAP_TIME_SHIFT));
-    int r = heap_probes_in(h);
+    mark(h);
+    h->estimate.unknown = load_relaxed(&s->unknown_frees);
+    store_relaxed(&s->on, 1);
     h->budget.windows++;
     h->budget.in = true;
     h->budget.next_ns = clock_monotonic_ns() + WINDOW_MS * NS_PER_MS;
-    mark(h);
     return r;
 }
 
@@ -110,11 +133,14 @@ static void windows_begin(struct heap *h)
         "probes take %.0f %% of the CPU time of process %d: they are in for part of the time now, and "
         "figures are estimates",
         b->share * 100, (int)h->options->pid);
-    heap_book_tell(h);
+    store_relaxed(&heap_kernel_state(h->kernel)->on, 0);
+    heap_book_tell(h); /* the last exact figures */
     b->windowed = true;
-    book_account_at(h->book.w, h->account)->flags |= BOOK_ACCOUNT_SAMPLED;
-    window_close(h);
     store_relaxed(&heap_kernel_state(h->kernel)->windowed, 1);
+    book_account_at(h->book.w, h->account)->flags |= BOOK_ACCOUNT_SAMPLED;
+    heap_estimate_exact(h, (double)(cpu_ns(h->options->pid) - b->begun_cpu_ns) -
+                               (double)heap_calls(h) * COST_NS);
+    window_pause(h);
 }
 
 int heap_budget_look(struct heap *h)
@@ -127,10 +153,6 @@ int heap_budget_look(struct heap *h)
             return 0;
         if (!b->in)
             return window_open(h);
-        b->scale = window_scale(h);
-        b->closing = true;
-        heap_book_tell(h);
-        b->closing = false;
         window_close(h);
         return 0;
     }

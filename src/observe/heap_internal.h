@@ -23,7 +23,17 @@ struct heap_told {
     uint32_t site; /* of the book */
     struct book_frame frame;
     uint64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks; /* as the kernel had them */
-    struct book_site_counters book;                                /* as the book has them */
+    uint64_t old_bytes, old_blocks, extra_bytes, extra_blocks;
+    struct book_site_counters book; /* as the book has them */
+    /* Estimates: blocks of all windows that were left when theirs closed, those of them that are expected to have outlived a window's
+     * length, and frees that were more than the site had. */
+    double left, outlived, debt_bytes, debt_blocks;
+};
+
+/* What a node counted since the last look. */
+struct heap_change {
+    int64_t alloc_bytes, alloc_blocks, freed_bytes, freed_blocks;
+    int64_t old_bytes, old_blocks, extra_bytes, extra_blocks;
 };
 
 /* A sampled block that lives: what it stands for. */
@@ -31,6 +41,14 @@ struct heap_sample {
     uint64_t address; /* 0: unused */
     uint32_t site, blocks;
     uint64_t bytes;
+};
+
+/* Processes that it forked; pid 0: unused. */
+enum { HEAP_CHILDREN_MAX = 32 };
+
+struct heap_child {
+    pid_t pid, observer; /* observer 0: not yet */
+    uint64_t forked_ns;
 };
 
 enum heap_end { HEAP_RUNS, HEAP_DETACHED, HEAP_EXITED, HEAP_EXECUTED, HEAP_FAILED };
@@ -58,22 +76,40 @@ struct heap {
     size_t n_samples, cap_samples;
     uint64_t samples_taken, stacks_lost, lost_told;
 
+    struct heap_children {
+        struct heap_child all[HEAP_CHILDREN_MAX];
+        uint64_t missed; /* too many at a time, or no observer could be started */
+    } children;
+
     struct heap_budget {
         uint64_t calls, cpu_ns;     /* at the last look, or when the window opened */
+        uint64_t begun_cpu_ns;      /* at the attach */
         uint64_t closed_cpu_ns;     /* when the last one closed */
         double share;               /* of the process's CPU time that probes took, of late */
-        double scale;               /* what was counted stands for this much: 1: all of it */
         unsigned over;              /* looks in a row that were above the budget */
         bool windowed, in, closing; /* probes are in for part of the time; are now; go now */
         uint64_t next_ns;           /* when they come or go */
         uint64_t windows;
         uint64_t random;
     } budget;
+
+    /* What a window stands for, and how far the estimates may be off (heap_estimate.c). */
+    struct heap_estimate {
+        double scale;      /* what was counted stands for this much; 1: all of it */
+        double old_weight; /* frees that one of an earlier window's blocks stands for */
+        double work_ns;    /* CPU time that this window stands for */
+        double doubt;      /* of the scale */
+        uint64_t unknown;  /* frees of unknown blocks, when it opened */
+        double undivided;  /* such frees that no site got yet */
+        double net;        /* bytes: what it added */
+        double rate;       /* bytes per ns of work, in the last window */
+        double variance, doubt_bytes, old_doubt; /* of all windows */
+    } estimate;
 };
 
 /* ---- heap.c ---- */
 
-/* Put the probes in, and count; stop counting, and take them out. */
+/* Put the probes in; they count while heap_state.on is set. Stop counting, and take them out. */
 int heap_probes_in(struct heap *h);
 void heap_probes_out(struct heap *h);
 
@@ -82,6 +118,31 @@ void heap_probes_out(struct heap *h);
 void heap_budget_begin(struct heap *h);
 /* At every tick. -errno: the probes could not be put in again. */
 int heap_budget_look(struct heap *h);
+/* CPU time of the process since the last window closed. */
+double heap_budget_since(const struct heap *h);
+
+/* ---- heap_estimate.c ---- */
+
+/* The window closes: it stands for `scale` times what it counted, by `work_ns` of CPU time; `doubt` is the relative error of that. */
+void heap_estimate_begin(struct heap *h, double scale, double work_ns, double doubt);
+/* What to add to the book for a node's change. */
+void heap_estimate_node(struct heap *h, struct heap_told *told, const struct heap_change *change,
+                        struct book_site_counters *ret_add);
+void heap_estimate_end(struct heap *h);
+/* The time of exact figures ends, after so much CPU time without the probes'. */
+void heap_estimate_exact(struct heap *h, double work_ns);
+/* Bytes by which the live bytes of the book may be off (about two standard deviations), with what was not counted yet since the last
+ * window closed, `since_ns` of CPU time ago. */
+double heap_estimate_error(const struct heap *h, double since_ns);
+
+/* ---- heap_children.c ---- */
+
+/* A record of the ring says that the process forked. */
+void heap_children_forked(struct heap *h, pid_t pid);
+/* At every tick: start observers, see which have ended. */
+void heap_children_look(struct heap *h);
+/* Ends their observers, and waits for a few seconds until they have. */
+void heap_children_stop(struct heap *h);
 
 /* ---- heap_rights.c ---- */
 
@@ -99,7 +160,10 @@ void heap_book_tell(struct heap *h);
 void heap_book_record(void *heap, const void *record, size_t bytes);
 void heap_book_release(struct heap *h);
 
-/* Calls that probes have seen. */
+/* What a node counted since it was told last. */
+struct heap_change heap_book_change(const struct heap_told *told, const struct heap_node *node);
+
+/* Calls that probes have seen, by what they cost: one that is single-stepped is as many others. */
 uint64_t heap_calls(const struct heap *h);
 
 /* What the book has, all sites together. */

@@ -19,6 +19,7 @@ struct heap_kernel_options {
     pid_t pid;
     uint32_t blocks_max; /* 0: HEAP_BLOCKS_MAX */
     bool two_links;      /* as kernels before 6.13 need */
+    bool children;       /* tell of processes that it forks */
 };
 
 /* A function of an allocator's file. */

@@ -40,6 +40,7 @@ enum {
     OPTION_FOR,
     OPTION_SAMPLE,
     OPTION_BUDGET,
+    OPTION_CHILDREN,
     OPTION_VERBOSE,
     OPTION_VERSION,
 };
@@ -70,6 +71,7 @@ static const struct option options_known[] = {
     {"for", required_argument, NULL, OPTION_FOR},
     {"sample-bytes", required_argument, NULL, OPTION_SAMPLE},
     {"budget", required_argument, NULL, OPTION_BUDGET},
+    {"children", no_argument, NULL, OPTION_CHILDREN},
     {"verbose", no_argument, NULL, OPTION_VERBOSE},
     {"version", no_argument, NULL, OPTION_VERSION},
     {"help", no_argument, NULL, 'h'},
@@ -106,6 +108,7 @@ static const char help[] =
     "  --for UID             on behalf of this user, who must be allowed to trace the process\n"
     "  --sample-bytes N      bytes between two stacks, on average\n"
     "  --budget PERCENT      of the process's CPU time that probes may take before they are in for part of the time only; 0: any\n"
+    "  --children            attach to processes that it forks, too\n"
     "  --verbose             log more\n"
     "  --version, --help     show the version or this help and exit\n";
 
@@ -142,6 +145,9 @@ static bool heap_option_take(int option, unsigned long n, struct heap_options *h
         return true;
     case OPTION_KEEP_ENDED:
         h->keep_ended = true;
+        return true;
+    case OPTION_CHILDREN:
+        h->children = true;
         return true;
     case OPTION_FOR:
         h->uid = (uint32_t)n;

@@ -13,7 +13,15 @@
 #include "pin/region.h"
 #include "pin/stage.h"
 
-enum { TRIES = 3, POINTS = 5, MIB = 1 << 20, TOUCH_BYTES = 8 << 20 };
+enum {
+    TRIES = 5,     /* of copies */
+    REGISTERS = 3, /* of registrations */
+    POINTS = 5,
+    MIB = 1 << 20,
+    TOUCH_BYTES = 16 << 20,
+    WARM_BYTES = 16 << 20,
+    WARM_MS = 60, /* a link that was idle needs up to so long until it is at full speed */
+};
 static const uint64_t points[POINTS] = {64 << 10, 512 << 10, 4 * MIB, 16 * MIB, 64 * MIB};
 
 struct bench {
@@ -25,15 +33,15 @@ struct bench {
     struct pin_cost *cost;
 };
 
-static uint64_t median(uint64_t t[TRIES])
+static uint64_t median(uint64_t *t, unsigned n)
 {
-    for (unsigned i = 1; i < TRIES; i++)
+    for (unsigned i = 1; i < n; i++)
         for (unsigned k = i; k > 0 && t[k] < t[k - 1]; k--) {
             uint64_t swap = t[k];
             t[k] = t[k - 1];
             t[k - 1] = swap;
         }
-    return t[TRIES / 2] ? t[TRIES / 2] : 1;
+    return t[n / 2] ? t[n / 2] : 1;
 }
 
 static bool copies(const struct bench *b, char *host, uint64_t bytes, uint64_t *ret_to,
@@ -50,25 +58,25 @@ static bool copies(const struct bench *b, char *host, uint64_t bytes, uint64_t *
         from[i] = clock_monotonic_ns() - half;
     }
     if (fine) {
-        *ret_to = median(to);
-        *ret_from = median(from);
+        *ret_to = median(to, TRIES);
+        *ret_from = median(from, TRIES);
     }
     return fine;
 }
 
 static bool point(struct bench *b, uint64_t bytes)
 {
-    bool fresh = b->used + TRIES * bytes <= b->bytes;
+    bool fresh = b->used + REGISTERS * bytes <= b->bytes;
     char *base = b->host + (fresh ? b->used : 0);
     struct pin_cost *c = b->cost;
     unsigned i = 63 - (unsigned)__builtin_clzll(bytes) - PIN_COST_FIRST_SHIFT;
-    uint64_t enter[TRIES], leave[TRIES];
+    uint64_t enter[REGISTERS], leave[REGISTERS];
     if (!copies(b, base, bytes, &c->pageable_ns[PIN_TO_DEVICE][i],
                 &c->pageable_ns[PIN_FROM_DEVICE][i]))
         return false;
     /* Each time in another place where there is one: memory that was registered before is
      * registered faster. */
-    for (unsigned n = 0; n < TRIES; n++) {
+    for (unsigned n = 0; n < REGISTERS; n++) {
         char *at = fresh ? base + n * bytes : base;
         CUcontext context;
         uint64_t start = clock_monotonic_ns();
@@ -83,9 +91,9 @@ static bool point(struct bench *b, uint64_t bytes)
         enter[n] = registered - start;
         leave[n] = clock_monotonic_ns() - copied;
     }
-    c->register_ns[i] = fresh ? median(enter) : enter[0];
-    b->used += fresh ? TRIES * bytes : 0;
-    c->unregister_ns[i] = median(leave);
+    c->register_ns[i] = fresh ? median(enter, REGISTERS) : enter[0];
+    b->used += fresh ? REGISTERS * bytes : 0;
+    c->unregister_ns[i] = median(leave, REGISTERS);
     return true;
 }
 
@@ -99,19 +107,42 @@ static void finish(uint64_t table[static PIN_COST_SIZES], uint32_t known)
     pin_cost_fill(table, known);
 }
 
-/* First touch of ordinary pages. */
+/* To fault memory in and fill it, as in the large space. */
 static uint64_t touch_ns_mib(void)
 {
-    char *memory = region_table(TOUCH_BYTES);
-    if (!memory)
+    const uint64_t bytes = TOUCH_BYTES + REGION_LARGE_UNIT;
+    char *map = region_table(bytes);
+    if (!map)
         return 0;
-    (void)madvise(memory, TOUCH_BYTES, MADV_NOHUGEPAGE);
+    char *memory =
+        (char *)(((uintptr_t)map + REGION_LARGE_UNIT - 1) & ~(uintptr_t)(REGION_LARGE_UNIT - 1));
+    (void)madvise(memory, TOUCH_BYTES, MADV_HUGEPAGE);
     uint64_t start = clock_monotonic_ns();
-    for (size_t i = 0; i < TOUCH_BYTES; i += 4096)
-        ((volatile char *)memory)[i] = 1;
+    memset(memory, 1, TOUCH_BYTES);
+    __asm__ volatile("" ::"r"(memory) : "memory");
     uint64_t took = clock_monotonic_ns() - start;
-    munmap(memory, TOUCH_BYTES);
+    munmap(map, bytes);
     return took / (TOUCH_BYTES / MIB);
+}
+
+/* Copies of pinned memory until the link has left its idle state: else the first figures are too
+ * slow by half. */
+static void warm_up(const struct bench *b)
+{
+    uint64_t bytes = b->bytes < WARM_BYTES ? b->bytes : WARM_BYTES, start = clock_monotonic_ns();
+    CUcontext context;
+    char *host =
+        region_table(bytes); /* of its own: what was registered before is registered faster */
+    if (!host)
+        return;
+    if (pin_driver_register(b->driver, host, bytes, &context) == CUDA_SUCCESS) {
+        while (clock_monotonic_ns() - start < WARM_MS * NS_PER_MS)
+            if (b->driver->memcpyHtoD(b->device, host, bytes) != CUDA_SUCCESS ||
+                b->driver->memcpyDtoH(host, b->device, bytes) != CUDA_SUCCESS)
+                break;
+        (void)pin_driver_unregister(b->driver, host, context);
+    }
+    munmap(host, bytes);
 }
 
 /* ---- staging ---- */
@@ -146,7 +177,7 @@ static void staged(const struct bench *b, unsigned count, enum pin_direction to)
         if (!fine)
             continue;
         unsigned at = 63 - (unsigned)__builtin_clzll(points[i]) - PIN_COST_FIRST_SHIFT;
-        table[at] = median(t);
+        table[at] = median(t, TRIES);
         known |= UINT32_C(1) << at;
     }
     if (__builtin_popcount(known) >= 2)
@@ -159,6 +190,7 @@ static int measure(struct bench *b)
 {
     uint32_t known = 0;
     memset(b->cost, 0, sizeof(*b->cost));
+    warm_up(b);
     for (unsigned i = 0; i < POINTS && points[i] <= b->bytes; i++) {
         if (!point(b, points[i]))
             return -EIO;
@@ -171,7 +203,7 @@ static int measure(struct bench *b)
     finish(b->cost->register_ns, known);
     finish(b->cost->unregister_ns, known);
     b->cost->touch_ns_mib = touch_ns_mib();
-    for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= crew_cpus(); i++)
+    for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= crew_share(); i++)
         for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
             staged(b, i, (enum pin_direction)d);
     stage_release();

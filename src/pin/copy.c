@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "pin/calibrate.h"
 #include "pin/manager.h"
 #include "pin/registration.h"
@@ -76,11 +77,10 @@ static unsigned stage_threads_other(const void *host, uint64_t bytes, enum pin_d
     return threads;
 }
 
-void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,
-                    bool captured)
+static void begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,
+                  bool captured)
 {
     struct pin_manager *m = &pin_manager;
-    *copy = (struct pin_copy){.host = host, .bytes = bytes, .to = to};
     unsigned others = fetch_add_acq_rel(&m->in_flight, 1);
     struct extent *e = extent_at(host);
     if (!e) {
@@ -117,19 +117,39 @@ void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enu
     }
 }
 
+void pin_copy_begin(struct pin_copy *copy, const void *host, uint64_t bytes, enum pin_direction to,
+                    bool captured)
+{
+    *copy = (struct pin_copy){.host = host, .bytes = bytes, .to = to};
+    begin(copy, host, bytes, to, captured);
+    if (pin_settings.mode == PIN_SHADOW)
+        copy->started_ns = clock_monotonic_ns();
+}
+
+/* Mode shadow: what this copy took, where it would have been another. Under the lock. */
+static void observe(const struct pin_copy *copy, bool pinned, uint64_t end_ns)
+{
+    if (copy->started_ns && (pinned || copy->stage_threads))
+        pin_policy_observed(&pin_manager.policy, copy->bytes, copy->to, pinned,
+                            end_ns - copy->started_ns);
+}
+
 void pin_copy_end(struct pin_copy *copy, bool done)
 {
     struct pin_manager *m = &pin_manager;
     struct extent *e = copy->extent;
+    uint64_t end_ns = copy->started_ns ? clock_monotonic_ns() : 0;
     bool shadow = copy->stage_threads && pin_settings.mode == PIN_SHADOW;
     if (!e && done && (copy->staged || shadow) && pin_lock()) {
         pin_policy_staged(&m->policy, copy->bytes, copy->to);
+        observe(copy, false, end_ns);
         m->counts.staged_copies += copy->staged;
         m->counts.staged_bytes += copy->staged ? copy->bytes : 0;
         pin_unlock();
     }
     if (e && done && pin_lock()) {
         pin_policy_copied(&m->policy, &e->account, copy->bytes, copy->to, pin_now_ns());
+        observe(copy, e->account.pinned, end_ns);
         m->counts.copies[copy->to]++;
         m->counts.copied_bytes[copy->to] += copy->bytes;
         if (copy->pinned) {

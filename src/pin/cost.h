@@ -16,7 +16,7 @@ enum pin_direction { PIN_TO_DEVICE = 0, PIN_FROM_DEVICE = 1, PIN_DIRECTIONS = 2 
 enum {
     PIN_COST_SIZES = 17,       /* points of a table: */
     PIN_COST_FIRST_SHIFT = 14, /* 16 KiB, and each further one twice as large, to 1 GiB */
-    PIN_STAGE_COUNTS = 3,      /* numbers of threads that staging is measured with: 1, 2, 4 */
+    PIN_STAGE_COUNTS = 4,      /* numbers of threads that staging is measured with: 1, 2, 4, 8 */
     PIN_STAGE_MIN = 4 << 20,   /* smaller copies are never staged */
 };
 
@@ -25,7 +25,7 @@ struct pin_cost {
     uint64_t pinned_ns[PIN_DIRECTIONS][PIN_COST_SIZES];   /* a copy of registered memory */
     uint64_t register_ns[PIN_COST_SIZES];                 /* of memory that was touched before */
     uint64_t unregister_ns[PIN_COST_SIZES];
-    uint64_t touch_ns_mib; /* first touch of 1 MiB on ordinary pages */
+    uint64_t touch_ns_mib; /* to fault 1 MiB in and fill it, on huge pages where there are any */
     /* A copy of pageable memory through the staging ring (stage.h); 0: not measured. */
     uint64_t staged_ns[PIN_STAGE_COUNTS][PIN_DIRECTIONS][PIN_COST_SIZES];
     unsigned stage_cpus; /* of this process, not of the machine: threads that may copy; 0: none */

@@ -12,19 +12,21 @@
 #include "pin/settings.h"
 #include "pin/text.h"
 
-enum { TABLES = 12, PATH = 640 };
+enum { TABLES = 14, PATH = 640 };
 
 static const char *const names[TABLES] = {
     "pageable-to-device", "pageable-from-device", "pinned-to-device",   "pinned-from-device",
     "register",           "unregister",           "staged-1-to-device", "staged-1-from-device",
-    "staged-2-to-device", "staged-2-from-device", "staged-4-to-device", "staged-4-from-device"};
+    "staged-2-to-device", "staged-2-from-device", "staged-4-to-device", "staged-4-from-device",
+    "staged-8-to-device", "staged-8-from-device"};
 
 static uint64_t *table_of(struct pin_cost *c, unsigned i)
 {
     uint64_t *tables[TABLES] = {c->pageable_ns[0],  c->pageable_ns[1],  c->pinned_ns[0],
                                 c->pinned_ns[1],    c->register_ns,     c->unregister_ns,
                                 c->staged_ns[0][0], c->staged_ns[0][1], c->staged_ns[1][0],
-                                c->staged_ns[1][1], c->staged_ns[2][0], c->staged_ns[2][1]};
+                                c->staged_ns[1][1], c->staged_ns[2][0], c->staged_ns[2][1],
+                                c->staged_ns[3][0], c->staged_ns[3][1]};
     return tables[i];
 }
 

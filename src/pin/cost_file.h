@@ -20,7 +20,7 @@ struct cost_machine {
 };
 
 enum { COST_FILE_MAX = 8192 };
-#define COST_FILE_HEAD "memoir-pin-cost 2\n" /* the first line: format and version */
+#define COST_FILE_HEAD "memoir-pin-cost 3\n" /* the first line: format and version */
 
 /* A number for the driver: of its interface's version and, where it can be read, of the text that
  * names its release. */

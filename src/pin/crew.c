@@ -23,8 +23,9 @@
 
 enum { STACK = 128 << 10, PATH = 600, TEXT = 512 };
 
-/* NONE: no thread. STARTING, BUSY: it has work. IDLE: it waits for some, and may end by itself. */
-enum { NONE = 0, STARTING = 1, BUSY = 2, IDLE = 3 };
+/* NONE: no thread. STARTING, BUSY: it has work. IDLE: it looks for some. ASLEEP: it has to be woken,
+ * and may end by itself. */
+enum { NONE = 0, STARTING = 1, BUSY = 2, IDLE = 3, ASLEEP = 4 };
 
 static struct worker {
     uint32_t state; /* a futex */
@@ -87,17 +88,40 @@ unsigned crew_cpus(void)
     return cpus;
 }
 
+unsigned crew_share(void)
+{
+    unsigned cpus = crew_cpus();
+    return cpus <= 4 ? cpus : cpus / 2 < 4 ? 4 : cpus / 2;
+}
+
 /* ---- threads ---- */
+
+/* Copies come one after the other: the next one is often there before a sleep would have begun. */
+static bool spin_for_work(struct worker *w)
+{
+    uint64_t end = clock_monotonic_ns() + CREW_SPIN_NS;
+    while (load_acquire(&w->state) == IDLE) {
+        for (unsigned i = 0; i < 50; i++)
+            cpu_relax();
+        uint32_t idle = IDLE;
+        if (clock_monotonic_ns() > end && cas_acq_rel(&w->state, &idle, ASLEEP))
+            return false;
+    }
+    return true;
+}
 
 /* True: there is work. False: none for a while, and the thread is on no list any more. */
 static bool wait_for_work(struct worker *w)
 {
     struct timespec limit = {.tv_sec = CREW_IDLE_MS / 1000,
                              .tv_nsec = CREW_IDLE_MS % 1000 * 1000000L};
-    while (load_acquire(&w->state) == IDLE) {
-        long r = kernel_call(SYS_futex, (long)&w->state, FUTEX_WAIT_PRIVATE, IDLE, (long)&limit, 0);
-        uint32_t idle = IDLE;
-        if (r == -ETIMEDOUT && cas_acq_rel(&w->state, &idle, NONE))
+    if (spin_for_work(w))
+        return true;
+    while (load_acquire(&w->state) == ASLEEP) {
+        long r =
+            kernel_call(SYS_futex, (long)&w->state, FUTEX_WAIT_PRIVATE, ASLEEP, (long)&limit, 0);
+        uint32_t asleep = ASLEEP;
+        if (r == -ETIMEDOUT && cas_acq_rel(&w->state, &asleep, NONE))
             return false;
     }
     return true;
@@ -139,32 +163,33 @@ static bool worker_make(struct worker *w)
     return made;
 }
 
+static bool worker_take(struct worker *w, uint32_t from, void (*work)(void *), void *argument)
+{
+    if (!cas_acq_rel(&w->state, &from, STARTING))
+        return false;
+    w->work = work;
+    w->argument = argument;
+    store_release(&w->state, BUSY);
+    return true;
+}
+
 bool crew_start(void (*work)(void *), void *argument)
 {
-    for (unsigned i = 0; i < CREW_MAX; i++) {
-        struct worker *w = &workers[i];
-        uint32_t idle = IDLE;
-        if (!cas_acq_rel(&w->state, &idle, STARTING))
-            continue;
-        w->work = work;
-        w->argument = argument;
-        store_release(&w->state, BUSY);
-        (void)kernel_call(SYS_futex, (long)&w->state, FUTEX_WAKE_PRIVATE, 1, 0, 0);
-        return true;
-    }
-    for (unsigned i = 0; i < CREW_MAX; i++) {
-        struct worker *w = &workers[i];
-        uint32_t none = NONE;
-        if (!cas_acq_rel(&w->state, &none, STARTING))
-            continue;
-        w->work = work;
-        w->argument = argument;
-        store_release(&w->state, BUSY);
-        if (worker_make(w))
+    for (unsigned i = 0; i < CREW_MAX; i++)
+        if (worker_take(&workers[i], IDLE, work, argument))
             return true;
-        store_release(&w->state, NONE);
-        return false;
-    }
+    for (unsigned i = 0; i < CREW_MAX; i++)
+        if (worker_take(&workers[i], ASLEEP, work, argument)) {
+            (void)kernel_call(SYS_futex, (long)&workers[i].state, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+            return true;
+        }
+    for (unsigned i = 0; i < CREW_MAX; i++)
+        if (worker_take(&workers[i], NONE, work, argument)) {
+            if (worker_make(&workers[i]))
+                return true;
+            store_release(&workers[i].state, NONE);
+            return false;
+        }
     return false;
 }
 

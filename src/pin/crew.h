@@ -11,13 +11,18 @@
 #include <stdbool.h>
 
 enum {
-    CREW_MAX = 4, /* threads at a time */
+    CREW_MAX = 8,          /* threads at a time */
+    CREW_SPIN_NS = 100000, /* a thread that has no work looks for some so long before it sleeps */
     CREW_IDLE_MS = 1000,
 };
 
 /* CPUs that this process may use: its affinity mask and the CPU quota of its cgroups, whichever is
  * smaller; at least 1. Read once a second at most. */
 unsigned crew_cpus(void);
+
+/* Of these, those that one piece of work may use, the caller's included: all of up to four, half of
+ * more. */
+unsigned crew_share(void);
 
 /* Let another thread call `work(argument)`. False: all are busy, or no thread could be made; then
  * nothing was started. The caller must not let `argument` end before the work does. */

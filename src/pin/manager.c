@@ -222,14 +222,23 @@ static void profile(struct extent *e)
  * themselves. */
 static void watch(struct extent *e)
 {
+    static uint64_t read_at_ns, left; /* races cost a reading more */
     const struct pin_driver *d;
     CUcontext context = NULL;
-    uint64_t headroom;
+    uint64_t headroom, now = pin_now_ns();
     if (e->size < TOUCH_MIN || e->resident || e->registered_bytes || !pin_settings.touch ||
         pin_manager.dead || pin_settings.mode == PIN_SHADOW || !(d = pin_driver()) ||
-        d->ctxGetCurrent(&context) != CUDA_SUCCESS || !context || !pin_headroom(&headroom))
+        d->ctxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return;
-    touch_watch((void *)e->start, e->size, headroom);
+    if (now - load_relaxed(&read_at_ns) > PIN_HEADROOM_MS * NS_PER_MS) {
+        if (!pin_headroom(&headroom))
+            return;
+        store_relaxed(&left, headroom);
+        store_relaxed(&read_at_ns, now);
+    }
+    headroom = load_relaxed(&left);
+    touch_watch((void *)e->start, e->size, e->site, headroom);
+    store_relaxed(&left, headroom > e->size ? headroom - e->size : 0);
 }
 
 void *pin_allocate_any(size_t size, size_t alignment, bool zero, const struct unwind_state *from)
@@ -372,7 +381,7 @@ static struct extent *move(struct extent *e, size_t size)
         region_pages(e->size) < size ? region_pages(e->size) : size; /* all that was usable */
     bool moves = !to->registered_bytes && !e->foreign && to->space == e->space;
     if (pin_lock()) {
-        bool was = e->account.pinned;
+        bool was = e->account.pinned, paid = was && !e->account.leased;
         if (was && moves) {
             pin_policy_unpinned(&m->policy, &e->account, PIN_REASON_FORK);
             moves = pin_extent_unregister(e);
@@ -380,8 +389,11 @@ static struct extent *move(struct extent *e, size_t size)
         to->account.since_ns = e->account.since_ns;
         to->account.hint_hot = e->account.hint_hot;
         to->account.hint_cold = e->account.hint_cold;
-        if (was && !to->account.pinned)
+        if (paid && !to->account.pinned) {
             to->account.reason = PIN_REASON_FORK;
+            to->account.paused = true;
+            to->account.period_saved_ns = e->account.period_saved_ns;
+        }
         pin_unlock();
     } else {
         moves = false;

@@ -9,8 +9,9 @@ enum {
     MIB = 1 << 20,
     MEAN_PART = 4,  /* weight of the newest block in a site's mean: one in so many */
     EVICT_GAIN = 2, /* a promotion must be worth so many times what it evicts */
+    FADE_COPIES = 16,
 };
-static const uint64_t half_life_ns = 10 * NS_PER_S; /* of savings, for eviction */
+static const uint64_t half_life_min_ns = 50 * NS_PER_MS, half_life_max_ns = 10 * NS_PER_S;
 static const uint64_t sum_max = UINT64_MAX / 4;
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -125,9 +126,16 @@ static void list_remove(struct pin_policy *policy, struct pin_account *a)
     a->site->pinned_bytes -= less(a->bytes, a->site->pinned_bytes);
 }
 
+/* Of its savings. */
+static uint64_t half_life(const struct pin_account *a)
+{
+    uint64_t ns = a->intervals ? scale(a->interval_ns, FADE_COPIES, 1) : half_life_max_ns;
+    return ns < half_life_min_ns ? half_life_min_ns : less(ns, half_life_max_ns);
+}
+
 static uint64_t recent(const struct pin_account *a, uint64_t now_ns)
 {
-    uint64_t halves = now_ns > a->recent_at_ns ? (now_ns - a->recent_at_ns) / half_life_ns : 0;
+    uint64_t halves = now_ns > a->recent_at_ns ? (now_ns - a->recent_at_ns) / half_life(a) : 0;
     return halves > 62 ? 0 : a->recent_ns >> halves;
 }
 
@@ -150,10 +158,10 @@ void pin_policy_allocate(struct pin_policy *policy, struct pin_account *a, struc
         list_add(policy, a);
 }
 
-/* What a lease does not pay. */
+/* What a lease does not pay, and an account only once. */
 static uint64_t price_of(const struct pin_policy *policy, const struct pin_account *a)
 {
-    return scale(policy->options.price_ns_mib, a->bytes, MIB);
+    return a->paused ? 0 : scale(policy->options.price_ns_mib, a->bytes, MIB);
 }
 
 static uint64_t promotion_cost(const struct pin_policy *policy, const struct pin_account *a,
@@ -171,8 +179,8 @@ static enum pin_reason rule(const struct pin_policy *policy, const struct pin_ac
         return PIN_REASON_HINT_COLD;
     if (a->hint_hot)
         return PIN_REASON_HINT;
-    if (a->reason == PIN_REASON_FORK)
-        return PIN_REASON_PREDICTED; /* it was worth it before the fork */
+    if (a->paused && a->period_saved_ns >= cost)
+        return PIN_REASON_PREDICTED;
     uint64_t expected = pin_policy_predicted_ns(a->site, a->bytes);
     if (policy->options.mode == PIN_POLICY_USE)
         return a->site->from_history && expected >= cost ? PIN_REASON_HISTORY
@@ -268,13 +276,13 @@ void pin_policy_promoted(struct pin_policy *policy, struct pin_account *a,
     a->pinned = true;
     a->pooled = false;
     a->reason = (uint8_t)decision->reason;
-    a->cost_ns = decision->cost_ns;
+    a->cost_ns = a->paused ? add(a->cost_ns, decision->cost_ns) : decision->cost_ns;
     a->spent_ns = add(a->spent_ns, decision->cost_ns);
     a->recent_ns = decision->cost_ns; /* not the next victim before it had a chance */
     a->recent_at_ns = now_ns;
     list_add(policy, a);
     a->leased = decision->lease;
-    a->lease_saved_ns = 0;
+    a->period_saved_ns = 0;
     a->unpaid_ns = decision->cost_ns;
     if (decision->funded) {
         uint64_t price = less(price_of(policy, a), a->site->surplus_ns);
@@ -299,6 +307,16 @@ void pin_policy_failed(struct pin_policy *policy, struct pin_account *a)
     policy->failures++;
 }
 
+static void interval_update(struct pin_account *a, uint64_t now_ns)
+{
+    uint64_t gap = now_ns > a->copied_at_ns ? now_ns - a->copied_at_ns : 0;
+    if (a->copies[0] + a->copies[1] > 1) {
+        a->interval_ns = a->intervals ? (a->interval_ns * (MEAN_PART - 1) + gap) / MEAN_PART : gap;
+        a->intervals = true;
+    }
+    a->copied_at_ns = now_ns;
+}
+
 /* Its savings have paid for its memory, too. */
 static void lease_pay(struct pin_policy *policy, struct pin_account *a)
 {
@@ -319,6 +337,7 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
     uint64_t saving = pin_cost_saving_ns(&policy->cost, bytes, to);
     struct pin_site *site = a->site;
     a->copies[to]++;
+    interval_update(a, now_ns);
     a->worth_ns = add(a->worth_ns, saving);
     site->copies[to]++;
     site->copied_bytes[to] = add(site->copied_bytes[to], bytes);
@@ -331,8 +350,8 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
         policy->saved_ns = add(policy->saved_ns, whole);
         a->recent_ns = add(recent(a, now_ns), saving);
         a->recent_at_ns = now_ns;
-        a->lease_saved_ns = add(a->lease_saved_ns, saving);
-        if (a->leased && a->lease_saved_ns >= add(a->cost_ns, price_of(policy, a))) {
+        a->period_saved_ns = add(a->period_saved_ns, saving);
+        if (a->leased && a->period_saved_ns >= add(a->cost_ns, price_of(policy, a))) {
             lease_pay(policy, a);
         } else if (!a->leased && !a->pooled) {
             uint64_t pays = less(a->unpaid_ns, saving);
@@ -348,6 +367,14 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
     credit_update(a, false);
 }
 
+void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_direction to,
+                         bool pinned, uint64_t took_ns)
+{
+    uint64_t instead = pinned ? pin_cost_at(policy->cost.pinned_ns[to], bytes)
+                              : pin_cost_unpinned_ns(&policy->cost, bytes, to);
+    policy->observed_ns += (int64_t)less(took_ns, sum_max) - (int64_t)less(instead, sum_max);
+}
+
 void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to)
 {
     policy->staged_saved_ns =
@@ -358,6 +385,7 @@ void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum 
 {
     if (!a->pinned)
         return;
+    a->paused = reason == PIN_REASON_FORK && !a->leased;
     list_remove(policy, a);
     a->pinned = false;
     a->since_ns = a->carried_ns = 0;

@@ -20,6 +20,10 @@
  *              allocation of a site waits until its copies have cost its price, and the next do not.
  *   history    In mode `use`: a saved history says that the site is worth it.
  *
+ * An allocation that was unregistered for a fork, a realloc or dropped pages has paid the price of
+ * its memory: from then on only registering counts. It is promoted again at its next copy if its
+ * last registration saved as much, else when the savings that it misses reach that.
+ *
  * Credit is the sum over the site's allocations of 2 * min(worth, cost) - paid, where `worth` is
  * what all copies so far would save and `paid` what was spent: missed savings, and the cost if it
  * was promoted. Allocations count once they are promoted or freed. So the bound holds for all
@@ -32,7 +36,8 @@
  * few times costs little, and holds nothing for long.
  *
  * A budget limits pinned bytes. When it is full, a promotion must be worth twice as much per byte
- * as what it evicts.
+ * as what it evicts. Savings fade: half of them in the time of 16 copies, at the rate at which the
+ * allocation was copied so far, in 10 s at most.
  */
 #pragma once
 
@@ -65,7 +70,7 @@ enum pin_reason {
     PIN_REASON_NO_GAIN = 11,        /* not pinned: copies of this size gain nothing */
     PIN_REASON_OWN = 12,            /* the program registered it itself */
     PIN_REASON_GRAPH = 13,          /* stays as it is: part of a CUDA graph */
-    PIN_REASON_FORK = 14,           /* unregistered for a fork; pinned again at its next copy */
+    PIN_REASON_FORK = 14,           /* unregistered for a fork or the like, see `paused` */
     PIN_REASON_HINT_COLD = 15,      /* not pinned: the program asked for that */
     PIN_REASON_NOT_IN_HISTORY = 16, /* mode use: the history does not say so */
     PIN_REASON_OFF = 17,
@@ -109,22 +114,27 @@ struct pin_account {
     uint64_t worth_ns;  /* what all its copies would have saved had it been pinned */
     uint64_t missed_ns; /* of that, by pageable copies */
     uint64_t saved_ns;  /* by pinned copies */
-    uint64_t cost_ns;   /* of the last promotion; before one, what it would cost */
-    uint64_t spent_ns;  /* on all promotions */
-    uint64_t since_ns;  /* missed since it was last unpinned: the rule `earned` counts these */
+    uint64_t
+        cost_ns; /* of its promotion, with those after pauses; before one, what it would cost */
+    uint64_t spent_ns; /* on all promotions */
+    uint64_t since_ns; /* missed since it was last unpinned: the rule `earned` counts these */
     uint64_t
         carried_ns; /* missed by earlier allocations in this memory: the rule `reused` counts these, too */
     uint64_t recent_ns, recent_at_ns; /* savings that fade, for eviction */
-    uint64_t lease_saved_ns;          /* since the lease began */
+    uint64_t copied_at_ns;            /* the last copy; 0: none */
+    uint64_t interval_ns;             /* between copies, on average; see `intervals` */
+    uint64_t period_saved_ns;         /* since it was last pinned */
     uint64_t unpaid_ns;               /* of the last promotion's cost, not yet saved */
     int64_t credit_ns;                /* its part of the site's credit */
     uint64_t copies[PIN_DIRECTIONS];
+    bool intervals;                      /* there was more than one copy */
     struct pin_account *previous, *next; /* of those that are pinned */
     uint8_t reason;                      /* enum pin_reason */
     bool pinned;
     bool listed; /* among the pinned ones */
     bool pooled; /* got pinned memory without paying */
     bool leased; /* its memory is not paid for */
+    bool paused; /* unregistered for PIN_REASON_FORK: its memory is paid for */
     bool hint_hot, hint_cold;
     bool fixed; /* leave it as it is */
 };
@@ -141,6 +151,7 @@ struct pin_policy {
     uint64_t missed_ns, saved_ns, cost_ns;
     uint64_t funded_ns;       /* prices that surpluses paid; not in cost_ns */
     uint64_t staged_saved_ns; /* what staged copies took less than the driver's */
+    int64_t observed_ns;      /* mode shadow: see pin_policy_observed() */
     uint64_t promotions, leases, evictions, failures, denied;
 };
 
@@ -183,6 +194,12 @@ void pin_policy_failed(struct pin_policy *policy, struct pin_account *account);
 /* The copy was made. */
 void pin_policy_copied(struct pin_policy *policy, struct pin_account *account, uint64_t bytes,
                        enum pin_direction to, uint64_t now_ns);
+
+/* Mode shadow, after pin_policy_copied(): a copy took `took_ns`, which would have been made from
+ * `pinned` memory, or staged. Their sum is measured on one side, and so better than that of figures
+ * which are calibrated on both. */
+void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_direction to,
+                         bool pinned, uint64_t took_ns);
 
 /* A copy of an unpinned one was staged; after pin_policy_copied(). */
 void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to);

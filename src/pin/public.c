@@ -121,6 +121,7 @@ int memoir_pin_stats(struct memoir_pin_stats *ret)
         .touched_bytes = c->touched_bytes,
         .register_ns = c->register_ns,
         .unregister_ns = c->unregister_ns,
+        .observed_ns = m->policy.observed_ns,
     };
     if (locked)
         pin_unlock();

@@ -19,7 +19,7 @@ static const struct {
     [PIN_REASON_OWN] = {"own", "the program registered it itself"},
     [PIN_REASON_GRAPH] = {"graph", "a CUDA graph uses it, so it stays as it is"},
     [PIN_REASON_FORK] = {"paused",
-                         "unregistered for a fork or realloc; pinned again at its next copy"},
+                         "unregistered for a fork or realloc; pinned again when that pays"},
     [PIN_REASON_HINT_COLD] = {"hint-cold", "the program asked not to pin it"},
     [PIN_REASON_NOT_IN_HISTORY] = {"not-in-history",
                                    "the saved history does not say that it is worth it"},

@@ -190,7 +190,7 @@ void pin_budget_refresh(uint64_t now_ns)
         budget = most < budget ? most : budget;
     }
     m->policy.options.budget_bytes = m->counts.budget_bytes = budget;
-    m->policy.cost.stage_cpus = pin_settings.stage ? crew_cpus() : 0;
+    m->policy.cost.stage_cpus = pin_settings.stage ? crew_share() : 0;
     struct extent *idle = region_idle_oldest(&m->region);
     if (idle && now_ns - idle->freed_ns > PIN_IDLE_MAX_S * NS_PER_S)
         pin_trim(m->region.idle_bytes - idle->registered_bytes);

@@ -19,6 +19,7 @@ enum {
     SPINS = 2000, /* before a thread that waits gives its CPU away */
     YIELDS = 50,  /* before it sleeps */
     SLEEP_NS = 50000,
+    BITE = 64 << 10, /* what the caller copies at once, so that the bus never waits for it long */
     MEMORY_DEVICE = 2,
     ATTRIBUTE_MEMORY_TYPE = 2,
     ATTRIBUTE_IS_MANAGED = 8,
@@ -139,7 +140,7 @@ bool stage_begin(struct stage *s, void *host, CUdeviceptr device, uint64_t bytes
     const struct pin_driver *d = pin_driver();
     CUcontext current;
     uint32_t none = 0;
-    if (threads == 0 || bytes <= STAGE_PROBE + STAGE_PIECE || !driver_complete(d) ||
+    if (threads == 0 || bytes <= STAGE_PROBE + 2 * STAGE_PIECE || !driver_complete(d) ||
         !context_fits(d, stream, &current) || !device_plain(d, device, bytes))
         return false;
     if (!cas_acquire(&ring.lock, &none, 1)) {
@@ -199,17 +200,16 @@ static bool piece_ready(struct stage *s, uint32_t piece)
     return piece <= STAGE_SLOTS || load_acquire(&s->empty[slot]) >= piece - STAGE_SLOTS;
 }
 
-static void piece_copy(struct stage *s, uint32_t piece)
+static void piece_bytes_copy(struct stage *s, uint32_t piece, size_t from, size_t n)
+{
+    char *host = s->host + piece_start(piece) + from, *slot = slot_of(piece) + from;
+    memcpy(s->to == PIN_TO_DEVICE ? slot : host, s->to == PIN_TO_DEVICE ? host : slot, n);
+}
+
+static void piece_copied(struct stage *s, uint32_t piece)
 {
     unsigned slot = (piece - 1) % STAGE_SLOTS;
-    char *host = s->host + piece_start(piece);
-    if (s->to == PIN_TO_DEVICE) {
-        memcpy(slot_of(piece), host, piece_bytes(s, piece));
-        store_release(&s->filled[slot], piece);
-    } else {
-        memcpy(host, slot_of(piece), piece_bytes(s, piece));
-        store_release(&s->empty[slot], piece);
-    }
+    store_release(s->to == PIN_TO_DEVICE ? &s->filled[slot] : &s->empty[slot], piece);
     fetch_add_release(&s->copied, 1);
 }
 
@@ -237,19 +237,31 @@ static void help(void *argument)
             pause_in(turn++);
         if (load_acquire(&s->stop))
             break;
-        piece_copy(s, piece);
+        piece_bytes_copy(s, piece, 0, piece_bytes(s, piece));
+        piece_copied(s, piece);
     }
     fetch_sub_release(&s->helpers, 1); /* the last access: the stage may end now */
 }
 
-/* One piece by the caller, if there is one that needs no waiting. */
-static bool help_once(struct stage *s)
+/* Some bytes by the caller, if there is a piece that needs no waiting. `own`: the piece that it is
+ * at, and `done`: how much of it. */
+static bool help_bite(struct stage *s, uint32_t *own, size_t *done)
 {
     uint32_t claimed = load_acquire(&s->claimed);
-    if (claimed >= s->pieces || !piece_ready(s, claimed + 1) ||
-        !cas_acquire(&s->claimed, &claimed, claimed + 1))
-        return false;
-    piece_copy(s, claimed + 1);
+    if (!*own) {
+        if (claimed >= s->pieces || !piece_ready(s, claimed + 1) ||
+            !cas_acquire(&s->claimed, &claimed, claimed + 1))
+            return false;
+        *own = claimed + 1;
+        *done = 0;
+    }
+    size_t left = piece_bytes(s, *own) - *done, n = left < BITE ? left : BITE;
+    piece_bytes_copy(s, *own, *done, n);
+    *done += n;
+    if (n == left) {
+        piece_copied(s, *own);
+        *own = 0;
+    }
     return true;
 }
 
@@ -299,11 +311,12 @@ static void moved(struct stage *s, uint32_t piece)
 
 static bool drive(const struct pin_driver *d, struct stage *s)
 {
-    uint32_t sent = 0, arrived = 0;
+    uint32_t sent = 0, arrived = 0, own = 0;
+    size_t done = 0;
     unsigned turn = 0;
     while (arrived < s->pieces || load_acquire(&s->copied) < s->pieces) {
         bool progress = false;
-        if (sent < s->pieces && may_send(s, sent + 1)) {
+        while (sent < s->pieces && may_send(s, sent + 1)) {
             if (!piece_send(d, s, sent + 1))
                 return false;
             sent++;
@@ -319,7 +332,7 @@ static bool drive(const struct pin_driver *d, struct stage *s)
             progress |= r > 0;
         }
         if (!progress)
-            progress = help_once(s);
+            progress = help_bite(s, &own, &done);
         turn = progress ? 0 : turn + 1;
         if (!progress)
             pause_in(turn);

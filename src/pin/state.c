@@ -136,6 +136,7 @@ static void totals(struct pin_state *s)
     s->touched_bytes = c->touched_bytes;
     s->touched_blocks = c->touched_blocks;
     s->touch_stopped = c->touch_stopped;
+    s->observed_ns = m->policy.observed_ns;
     s->calibrated = m->calibrated;
 }
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define PIN_STATE_MAGIC   UINT64_C(0x314e49504d454d00) /* "\0MEMPIN1" */
-#define PIN_STATE_VERSION 2
+#define PIN_STATE_VERSION 3
 #define PIN_STATE_PREFIX  "pin-"
 
 enum {
@@ -76,6 +76,7 @@ struct pin_state {
     uint64_t checked_copies, checked_bytes, mismatches, checksum;
     uint64_t staged_copies, staged_bytes, staged_saved_ns, stage_busy, stage_failed;
     uint64_t touched_bytes, touched_blocks, touch_stopped;
+    int64_t observed_ns; /* mode shadow: measured instead of calibrated, see memoir/pin.h */
     uint32_t calibrated, n_sites, n_modules, unused;
     struct pin_state_module module[PIN_STATE_MODULES];
     struct pin_state_site site[PIN_STATE_SITES];

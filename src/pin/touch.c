@@ -1,6 +1,7 @@
 /* touch.c: see touch.h. */
 #include "pin/touch.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -18,7 +19,8 @@
 
 enum {
     PAGE = 4096,
-    LOOK_NS = 100000,
+    LOOK_NS = 50000,
+    SAMPLE = 64, /* bytes that are looked at */
     STEP = TOUCH_PAGE,
     SAMPLES = 8,
     POLICY_DEFAULT = 0,
@@ -34,16 +36,27 @@ static struct {
     uint64_t until; /* end of what may be touched; the first thread stores it */
     uint64_t next;  /* the next huge page to touch; any of the threads takes it */
     unsigned node;  /* of the thread that got the block */
-    bool failed;    /* the kernel has no such call, or no memory */
+    uint32_t site;
+    bool failed; /* the kernel has no such call, or no memory */
 } watched;
+
+/* The end of the last block of each site that was followed to its end; 0: none. The thread that
+ * watches a block, one at a time. */
+static uintptr_t ends[TOUCH_SITES];
 
 /* ---- what is resident ---- */
 
-static bool resident(uint64_t offset)
+static bool resident_at(uintptr_t address)
 {
     unsigned char in;
-    return kernel_call(SYS_mincore, (long)(watched.start + offset), PAGE, (long)&in, 0, 0) == 0 &&
+    return kernel_call(SYS_mincore, (long)(address & ~(uintptr_t)(PAGE - 1)), PAGE, (long)&in, 0,
+                       0) == 0 &&
            (in & 1);
+}
+
+static bool resident(uint64_t offset)
+{
+    return resident_at(watched.start + offset);
 }
 
 /* A whole huge page, also where it is made of ordinary ones: a few of them stand for all. */
@@ -72,12 +85,36 @@ static uint64_t places_resident(void)
     return bits;
 }
 
-/* Windows that the program has reached: `from` of them it had reached before. */
-static uint64_t front_now(uint64_t from)
+/* Has the program written here? Only where the page is there already. The kernel reads it, since the
+ * program may have protected it, and from a file that is closed at once, as a fork may come any
+ * time. A program that writes zeros is not seen. */
+static bool written_at(uintptr_t address)
 {
-    while (from * TOUCH_WINDOW < watched.bytes && filled(from * TOUCH_WINDOW))
-        from++;
-    return from;
+    char sample[SAMPLE];
+    int fd = resident_at(address) ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1;
+    ssize_t n = fd < 0 ? -1 : pread(fd, sample, sizeof(sample), (off_t)address);
+    if (fd >= 0)
+        close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        if (sample[i])
+            return true;
+    return false;
+}
+
+/* How far the program has come: `front` bytes it had written before. */
+static uint64_t front_now(uint64_t front, uint64_t until)
+{
+    uint64_t next = (front / TOUCH_WINDOW + 1) * TOUCH_WINDOW;
+    while (next < until && written_at(watched.start + next)) {
+        front = next;
+        next += TOUCH_WINDOW;
+    }
+    /* Behind the end of what was touched only the program makes pages resident. */
+    while (until < watched.bytes && until > front && resident(until)) {
+        front = until;
+        until += TOUCH_PAGE;
+    }
+    return front;
 }
 
 /* ---- touching ---- */
@@ -93,7 +130,7 @@ static bool stopped(void)
     return load_acquire(&watched.stop) || load_relaxed(&watched.failed);
 }
 
-/* The next huge page that is due, but for those that are left to the program. */
+/* The next huge page that is due. */
 static bool page_take(uint64_t *ret)
 {
     for (;;) {
@@ -103,8 +140,7 @@ static bool page_take(uint64_t *ret)
         if (!cas_relaxed(&watched.next, &at, at + STEP))
             continue;
         *ret = at;
-        if (at % TOUCH_WINDOW != 0)
-            return true;
+        return true;
     }
 }
 
@@ -159,8 +195,8 @@ static void assist(void *argument)
 
 static void join_others(void)
 {
-    unsigned cpus = crew_cpus();
-    for (unsigned i = 1; i < TOUCH_THREADS && i + 1 < cpus; i++) {
+    unsigned share = crew_share();
+    for (unsigned i = 1; i < TOUCH_THREADS && i + 1 < share; i++) {
         fetch_add_acq_rel(&watched.users, 1);
         if (!crew_start(assist, NULL)) {
             leave();
@@ -185,42 +221,64 @@ static bool begins(void)
     return false;
 }
 
+/* It was followed to its end: whether the program gets there will be seen when the next block of its
+ * site comes. */
+static void remember(bool whole)
+{
+    if (watched.site && watched.site < TOUCH_SITES)
+        ends[watched.site] = whole ? watched.start + watched.bytes - SAMPLE : 0;
+}
+
+static bool is_trusted(void)
+{
+    uintptr_t end = watched.site && watched.site < TOUCH_SITES ? ends[watched.site] : 0;
+    return end && written_at(end);
+}
+
 /* Follow the program through the block. */
-static void follow(void *argument)
+static void run_ahead(void)
 {
     uint64_t front = 0, at, since = clock_monotonic_ns();
-    bool all = false, preferred = false;
-    if (begins()) {
-        fetch_add_relaxed(&pin_manager.counts.touched_blocks, 1);
-        join_others();
-        preferred = node_prefer();
-    } else {
-        store_release(&watched.stop, 1);
-    }
-    while (!stopped() && !all) {
-        uint64_t now = clock_monotonic_ns(), reached = front_now(front);
+    while (!stopped()) {
+        uint64_t now = clock_monotonic_ns(), until = watched.until;
+        uint64_t reached = front_now(front, until);
         since = reached > front ? now : since;
         front = reached;
-        uint64_t until = touch_until(front, watched.bytes);
+        until = touch_until(front, watched.bytes);
         store_release(&watched.until, until);
         if (page_take(&at)) {
             page_touch(at);
         } else if (until == watched.bytes) {
-            all = true;
+            remember(true);
+            return;
         } else if (now - since > TOUCH_STALL_MS * NS_PER_MS) {
             fetch_add_relaxed(&pin_manager.counts.touch_stopped, 1);
-            break;
+            remember(false);
+            return;
         } else {
             nap();
         }
     }
+}
+
+static void follow(void *argument)
+{
+    bool at_once = is_trusted();
+    watched.next = at_once ? TOUCH_PAGE : TOUCH_FIRST; /* it is at the first page already */
+    if (at_once || begins()) {
+        fetch_add_relaxed(&pin_manager.counts.touched_blocks, 1);
+        watched.until = touch_until(0, watched.bytes);
+        join_others();
+        bool preferred = node_prefer();
+        run_ahead();
+        if (preferred)
+            node_forget();
+    }
     store_release(&watched.stop, 1);
-    if (preferred)
-        node_forget();
     leave();
 }
 
-void touch_watch(void *block, uint64_t bytes, uint64_t headroom_bytes)
+void touch_watch(void *block, uint64_t bytes, uint32_t site, uint64_t headroom_bytes)
 {
     uint32_t none = 0;
     uintptr_t start = (uintptr_t)block;
@@ -231,9 +289,9 @@ void touch_watch(void *block, uint64_t bytes, uint64_t headroom_bytes)
     watched.start = start;
     watched.bytes = bytes / TOUCH_PAGE * TOUCH_PAGE;
     watched.until = 0;
+    watched.site = site;
     watched.node = 0;
     (void)kernel_call(SYS_getcpu, 0, (long)&watched.node, 0, 0, 0);
-    watched.next = TOUCH_FIRST;
     store_release(&watched.stop, 0);
     if (!crew_start(follow, NULL))
         leave();

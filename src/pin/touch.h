@@ -7,10 +7,13 @@
  * not change by that, only when it becomes resident; so the worst that a wrong guess does is to
  * make TOUCH_AHEAD resident too early.
  *
- * Evidence is residency: one huge page in each window of TOUCH_WINDOW is left to the program. Where
- * it has become resident, the program has come that far. A block is watched from its allocation;
- * when its first TOUCH_FIRST bytes do not become resident in order within TOUCH_START_MS, or the
- * program does not reach the next window within TOUCH_STALL_MS, it is left alone for good.
+ * A block is watched from its allocation. When its first TOUCH_FIRST bytes do not become resident
+ * in order within TOUCH_START_MS, it is left alone for good. Where an earlier block of the same call
+ * site was filled to its end, the first TOUCH_AHEAD are touched at once. From then on there are two
+ * kinds of evidence for how far the program has come: bytes that are not zero any more, looked at
+ * once in each TOUCH_WINDOW; and the page behind what was touched, which only the program makes
+ * resident. When neither moves for TOUCH_STALL_MS, the block is left alone, and its site is not
+ * trusted any more.
  */
 #pragma once
 
@@ -19,20 +22,22 @@
 #include <stdint.h>
 
 enum {
-    TOUCH_MIN = 32 << 20, /* smaller blocks are not watched */
-    TOUCH_PAGE = 2 << 20, /* what is left to the program in each window: a huge page */
-    TOUCH_WINDOW = 16 << 20,
-    TOUCH_AHEAD = 2 * TOUCH_WINDOW, /* resident ahead of the program at most */
-    TOUCH_FIRST = 2 * TOUCH_PAGE,   /* the program fills these by itself */
+    TOUCH_MIN = 8 << 20,  /* smaller blocks are not watched */
+    TOUCH_PAGE = 2 << 20, /* what is touched at once: a huge page */
+    TOUCH_WINDOW = 4 << 20,
+    TOUCH_AHEAD = 32 << 20,       /* resident ahead of the program at most */
+    TOUCH_FIRST = 2 * TOUCH_PAGE, /* the program fills these by itself */
     TOUCH_START_MS = 50,
     TOUCH_STALL_MS = 20,
-    TOUCH_THREADS = 2,
+    TOUCH_THREADS = 4,       /* a processor fills pages half as fast as it writes to them */
+    TOUCH_SITES = 4096,      /* call sites that can be trusted; others never are */
     TOUCH_SPARE = 256 << 20, /* memory that must be left beyond the block */
 };
 
 /* A block of fresh memory was served, on a thread that has a CUDA context. Watches it if no other
- * block is watched, there is a CPU to spare and `headroom_bytes` is enough. Never blocks. */
-void touch_watch(void *block, uint64_t bytes, uint64_t headroom_bytes);
+ * block is watched, there is a CPU to spare and `headroom_bytes` is enough. `site`: number of its
+ * call site (callsite.h). Never blocks. */
+void touch_watch(void *block, uint64_t bytes, uint32_t site, uint64_t headroom_bytes);
 
 /* The block is freed or moved: stop touching it. Returns at once. */
 void touch_stop(const void *block);
@@ -48,6 +53,6 @@ bool touch_in_order(unsigned first, uint64_t places);
 /* May it still turn out so? Not when a place is resident behind one that is not. */
 bool touch_is_prefix(uint64_t places);
 
-/* The end of what may be touched when the program has reached `front` windows, the first included,
- * of a block of `bytes`. */
+/* The end of what may be touched when the program has written `front` bytes of a block of `bytes`:
+ * whole huge pages. */
 uint64_t touch_until(uint64_t front, uint64_t bytes);

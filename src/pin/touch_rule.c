@@ -14,8 +14,7 @@ bool touch_in_order(unsigned first, uint64_t places)
 
 uint64_t touch_until(uint64_t front, uint64_t bytes)
 {
-    if (front > bytes / TOUCH_WINDOW)
+    if (front >= bytes || bytes - front <= TOUCH_AHEAD)
         return bytes;
-    uint64_t until = (front ? front - 1 : 0) * TOUCH_WINDOW + TOUCH_AHEAD;
-    return until < bytes ? until : bytes;
+    return (front + TOUCH_AHEAD) / TOUCH_PAGE * TOUCH_PAGE;
 }

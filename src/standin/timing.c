@@ -48,6 +48,15 @@ void timing_unregister(uint64_t bytes)
     take(40000, bytes, TIMING_REGISTER_RATE);
 }
 
+bool timing_moves(void)
+{
+    static int moves = -1;
+    const char *text = moves < 0 ? getenv("MEMOIR_STANDIN_MOVE") : NULL;
+    if (moves < 0)
+        moves = !text || strcmp(text, "0") != 0;
+    return moves;
+}
+
 bool timing_late(const struct copy *c)
 {
     static int wanted = -1;

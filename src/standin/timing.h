@@ -18,6 +18,9 @@ void timing_copy(const struct copy *c, bool dst_device, bool src_device);
 void timing_register(uint64_t bytes);
 void timing_unregister(uint64_t bytes);
 
+/* False: MEMOIR_STANDIN_MOVE=0, copies only take their time. For tests of decisions. */
+bool timing_moves(void);
+
 /* True: the copy is put off. Takes the lock. */
 bool timing_late(const struct copy *c);
 /* Make all copies that were put off, in their order. Takes the lock. */

@@ -26,7 +26,7 @@ def pin_model(staged=0):
     """The stand-in's own times (standin/timing.c), as a calibration has them. Staging at `staged` bytes a nanosecond with two threads; 0: not measured."""
     def table(fixed, rate):
         return " ".join(str(fixed + (1 << shift) // rate) if rate else "0" for shift in range(14, 31))
-    stages = [f"staged-{threads}-{to}-device " + table(30000, staged if threads == 2 else 0) for threads in (1, 2, 4) for to in ("to", "from")]
+    stages = [f"staged-{threads}-{to}-device " + table(30000, staged if threads == 2 else 0) for threads in (1, 2, 4, 8) for to in ("to", "from")]
     return "\n".join([
         "pageable-to-device " + table(16000, 12), "pageable-from-device " + table(16000, 12),
         "pinned-to-device " + table(9000, 55), "pinned-from-device " + table(9000, 55),

@@ -342,7 +342,8 @@ static void forks(size_t bytes)
         if (status != 0)
             fail("the child failed", status);
         look(block, bytes, 50 + n, "after the fork");
-        round_trip(block, device, bytes, n);
+        for (unsigned i = 0; i < 20; i++) /* so that it pays */
+            round_trip(block, device, bytes, n + i);
         if (pin_why && pinned(block) != 1)
             fail("fork: not pinned again", n);
     }
@@ -635,6 +636,41 @@ static unsigned char *block_begun(size_t size, size_t first, uint64_t bytes, boo
     return calloc(1, size);
 }
 
+__attribute__((noinline)) static unsigned char *same_line(size_t bytes)
+{
+    unsigned char *block = malloc(bytes);
+    __asm__ volatile("" ::"r"(block) : "memory");
+    return block;
+}
+
+/* When a block was filled to its end, the next one of its line is touched before anything is written
+ * there; when that one is not filled, the next is not touched. */
+static void fills_at_once(size_t bytes)
+{
+    unsigned char *kept[64];
+    unsigned n = 0;
+    bool seen = false;
+    while (!seen && n < 60) {
+        memset(kept[n++] = same_line(bytes), 1, bytes);
+        uint64_t before = touched_ahead();
+        kept[n++] = same_line(bytes);
+        for (unsigned i = 0; !seen && i < 100; i++) {
+            seen = touched_ahead() > before;
+            usleep(500);
+        }
+    }
+    if (!seen)
+        fail("touch: a line that fills its blocks is not trusted", (long)n);
+    usleep(50000); /* longer than it is watched without progress */
+    uint64_t before = touched_ahead();
+    kept[n++] = same_line(bytes);
+    usleep(5000);
+    if (touched_ahead() != before)
+        fail("touch: a line that does not fill its blocks is trusted", (long)n);
+    while (n)
+        free(kept[--n]);
+}
+
 /* Fresh memory: filled in order, begun and left, and touched here and there. */
 static void fills(size_t bytes)
 {
@@ -664,6 +700,8 @@ static void fills(size_t bytes)
              "touch");
     if (!expected && touched_ahead())
         fail("touch: although it is off", (long)touched_ahead());
+    if (expected)
+        fills_at_once(40 << 20);
     free(scattered);
     free(left);
     filled = realloc(filled, 2 * bytes);
@@ -692,7 +730,7 @@ static void report(void)
             "\"pinned_bytes\": %llu, \"pinned_bytes_peak\": %llu, \"own_bytes\": %llu, \"copies\": %llu, \"pinned_copies\": %llu, "
             "\"missed_ns\": %llu, \"saved_ns\": %llu, \"cost_ns\": %llu, \"registers\": %llu, \"unregisters\": %llu, "
             "\"failures\": %llu, \"evictions\": %llu, \"pool_hits\": %llu, \"mismatches\": %llu, \"idle_bytes\": %llu, "
-            "\"staged_copies\": %llu, \"staged_bytes\": %llu, \"staged_saved_ns\": %llu, \"touched_bytes\": %llu",
+            "\"staged_copies\": %llu, \"staged_bytes\": %llu, \"staged_saved_ns\": %llu, \"touched_bytes\": %llu, \"observed_ns\": %lld",
             s.mode, s.calibrated, (unsigned long long)s.live_bytes,
             (unsigned long long)s.served_bytes, (unsigned long long)s.served_blocks,
             (unsigned long long)s.pinned_bytes, (unsigned long long)s.pinned_bytes_peak,
@@ -704,7 +742,7 @@ static void report(void)
             (unsigned long long)s.pool_hits, (unsigned long long)s.mismatches,
             (unsigned long long)s.idle_bytes, (unsigned long long)s.staged_copies,
             (unsigned long long)s.staged_bytes, (unsigned long long)s.staged_saved_ns,
-            (unsigned long long)s.touched_bytes);
+            (unsigned long long)s.touched_bytes, (long long)s.observed_ns);
     printf("}\n");
     fflush(stdout);
 }

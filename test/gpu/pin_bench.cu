@@ -71,12 +71,12 @@ static void stats_print()
         return;
     printf(", \"pinned_peak\": %llu, \"served\": %llu, \"saved_ms\": %.3f, \"missed_ms\": %.3f, \"cost_ms\": %.3f, \"registers\": %llu, "
            "\"unregisters\": %llu, \"pool_hits\": %llu, \"failures\": %llu, \"calibrated\": %d, \"copies_seen\": %llu, \"pinned_copies\": %llu, "
-           "\"mismatches\": %llu, \"staged_copies\": %llu, \"staged_saved_ms\": %.3f, \"touched\": %llu, \"register_ms\": %.3f",
+           "\"mismatches\": %llu, \"staged_copies\": %llu, \"staged_saved_ms\": %.3f, \"touched\": %llu, \"register_ms\": %.3f, \"observed_ms\": %.3f",
            (unsigned long long)s.pinned_bytes_peak, (unsigned long long)s.served_bytes, s.saved_ns / 1e6, s.missed_ns / 1e6,
            s.cost_ns / 1e6, (unsigned long long)s.registers, (unsigned long long)s.unregisters, (unsigned long long)s.pool_hits,
            (unsigned long long)s.failures, s.calibrated, (unsigned long long)s.copies, (unsigned long long)s.pinned_copies,
            (unsigned long long)s.mismatches, (unsigned long long)s.staged_copies, s.staged_saved_ns / 1e6, (unsigned long long)s.touched_bytes,
-           (s.register_ns + s.unregister_ns) / 1e6);
+           (s.register_ns + s.unregister_ns) / 1e6, s.observed_ns / 1e6);
 }
 
 static bool is_pinned(const void *p)

@@ -3,6 +3,7 @@
 
 Usage: pin_torch.py MIB STEPS
 """
+import ctypes
 import hashlib
 import json
 import sys
@@ -47,5 +48,24 @@ for step in range(steps):
     copied += 2 * mib
     del there, back
 
-print(json.dumps({"fresh_gb_s": mib * steps / 1024 / fresh_s, "kept_gb_s": mib * steps / 1024 / kept_s,
+
+class Stats(ctypes.Structure):
+    """The beginning of struct memoir_pin_stats (memoir/pin.h)."""
+    _fields_ = [("struct_size", ctypes.c_size_t), ("mode", ctypes.c_int), ("calibrated", ctypes.c_int)] + [(name, ctypes.c_uint64) for name in (
+        "live_bytes live_blocks served_bytes served_blocks pinned_bytes pinned_bytes_peak idle_bytes own_bytes budget_bytes copies copied_bytes pinned_copies "
+        "pinned_copied_bytes missed_ns saved_ns cost_ns registers unregisters failures evictions denied pool_hits mismatches staged_copies staged_bytes "
+        "staged_saved_ns touched_bytes register_ns unregister_ns").split()]
+
+
+def stats():
+    """What the preloaded library says about itself; nothing without it."""
+    try:
+        ask = ctypes.CDLL(None).memoir_pin_stats
+    except AttributeError:
+        return {}
+    said = Stats(struct_size=ctypes.sizeof(Stats))
+    return {name: getattr(said, name) for name, _ in Stats._fields_} if ask(ctypes.byref(said)) == 0 else {}
+
+
+print(json.dumps({"pin": stats(), "fresh_gb_s": mib * steps / 1024 / fresh_s, "kept_gb_s": mib * steps / 1024 / kept_s,
                   "gb_s": copied / 1024 / (fresh_s + kept_s), "digest": digest.hexdigest(), "torch": torch.__version__}))

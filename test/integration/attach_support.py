@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 BUILD = pathlib.Path(os.environ["MEMOIR_BUILD_ROOT"])
@@ -24,8 +25,8 @@ PATIENCE_S = 60
 class Program:
     """A program that reads commands and answers each with one line."""
 
-    def __init__(self, path=PROGRAM, prefix=(), **environment):
-        self.process = subprocess.Popen([*prefix, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+    def __init__(self, path=PROGRAM, prefix=(), arguments=(), **environment):
+        self.process = subprocess.Popen([*prefix, str(path), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         env={**os.environ, **environment})
         self.pid = self.process.pid
         self.rest = b""
@@ -76,6 +77,19 @@ class Heap:
                 self.process.kill()
                 self.process.wait()
                 raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
+
+    def of(self, child):
+        """The observer of a child that this one follows."""
+        other = object.__new__(Heap)
+        other.socket = str(pathlib.Path(self.socket).parent / f"heap-{child}.sock")
+        return other
+
+    def state(self):
+        """What it says of itself; None: there is none."""
+        try:
+            return self.status()["state"]
+        except OSError:
+            return None
 
     def ask(self, request):
         with socket.socket(socket.AF_UNIX) as s:
@@ -135,6 +149,12 @@ class AttachTest(unittest.TestCase):
         heap = Heap(program.pid, self.folder, *options)
         self.addCleanup(heap.stop)
         return heap
+
+    def eventually(self, look, wanted):
+        deadline = time.monotonic() + PATIENCE_S
+        while (seen := look()) != wanted:
+            self.assertLess(time.monotonic(), deadline, f"{seen} instead of {wanted}")
+            time.sleep(0.02)
 
     def memoir(self, *words):
         return subprocess.run([str(MEMOIR), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,

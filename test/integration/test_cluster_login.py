@@ -4,6 +4,7 @@ they say when it fails."""
 import base64
 import json
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -133,6 +134,23 @@ class LoginTest(ClusterTest):
         n4 = self.node("n4", nats.url, "--cluster-nkey", self.file("none", good.public + "\n"), ready=False)
         n4.process.err.wait("cannot join the cluster: .* has no line with the seed")
         self.members(n1)
+
+    def test_a_renewed_key_is_taken_up(self):
+        """The path stays, the file has another key: memoird notices that at a reload, and leaves what did not change alone."""
+        good, wrong = Key(self.folder, USER), Key(self.folder, USER)
+        nats = self.nats(f"authorization {{ users: [ {{ nkey: {good.public} }} ] }}\n")
+        seed = self.file("seed", wrong.seed + "\n")
+        n1 = self.node("n1", nats.url, "--cluster-nkey", seed, ready=False)
+        n1.process.err.wait("cannot join the cluster: the server refuses .* authorization")
+        seed.write_text(good.seed + "\n")
+        n1.process.kill(signal.SIGHUP)
+        n1.process.err.wait("connected to the cluster")
+        n2 = self.node("n2", nats.url, "--cluster-nkey", seed)
+        self.members(n2)
+        n1.process.kill(signal.SIGHUP)
+        self.assertEqual(n1.ask({"cluster": "reload"})["cluster"]["state"], "connected")
+        self.assertEqual(n2.states()["n1"], "alive")  # it did not leave and come again
+        self.assertEqual(sum("connected to the cluster" in line for line in n1.process.err.lines), 1)
 
     def test_credentials(self):
         operator, account, user = Key(self.folder, OPERATOR), Key(self.folder, ACCOUNT), Key(self.folder, USER)

@@ -250,6 +250,223 @@ static void own_books_of_one_source_add_up(void **state)
     }
 }
 
+/* Every figure of every copy, not only what is live. */
+static void every_figure_of_two_copies_adds_up(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = NULL;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%u.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
+                                       .space = MEMOIR_SPACE_PINNED,
+                                       .device = BOOK_DEVICE_HOST,
+                                       .capacity = i == 0 ? 9000 : 8000,
+                                       .flags = i == 0 ? BOOK_ACCOUNT_PARTIAL : 0,
+                                       .inherited_bytes = 20,
+                                       .inherited_blocks = 2};
+        uint32_t record =
+            (uint32_t)builder_add(&b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
+        uint64_t k = i + 1;
+        struct book_counters counters = {.alloc_bytes = 1000 * k,
+                                         .alloc_blocks = 100 * k,
+                                         .freed_bytes = 300 * k,
+                                         .freed_blocks = 30 * k,
+                                         .alloc_served = 1200 * k,
+                                         .freed_served = 400 * k,
+                                         .reallocs = 5 * k,
+                                         .moved_in = 6 * k,
+                                         .moved_in_bytes = 600 * k,
+                                         .moved_out = 7 * k,
+                                         .moved_out_bytes = 700 * k};
+        uint64_t at = builder_common_offset(&b, record);
+        assert_int_equal(pwrite(b.fd, &counters, sizeof(counters), (off_t)at), sizeof(counters));
+        builder_publish(&b);
+        p = add(w, name)->process;
+    }
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 2100);
+    assert_true(p->valid & LEDGER_HAS_FIGURES);
+    assert_int_equal(p->n_accounts, 1);
+    const struct ledger_account *a = &p->accounts[0];
+    assert_int_equal(a->totals.live_blocks, 210);
+    assert_int_equal(a->totals.alloc_bytes, 3000);
+    assert_int_equal(a->totals.alloc_blocks, 300);
+    assert_int_equal(a->totals.freed_bytes, 900);
+    assert_int_equal(a->totals.freed_blocks, 90);
+    assert_int_equal(a->totals.alloc_served, 3600);
+    assert_int_equal(a->totals.freed_served, 1200);
+    assert_int_equal(a->totals.reallocs, 15);
+    assert_int_equal(a->totals.moved_in, 18);
+    assert_int_equal(a->totals.moved_in_bytes, 1800);
+    assert_int_equal(a->totals.moved_out, 21);
+    assert_int_equal(a->totals.moved_out_bytes, 2100);
+    assert_true(a->totals.peak_bytes >= 2100);
+    assert_int_equal(a->inherited_bytes, 40);
+    assert_int_equal(a->inherited_blocks, 4);
+    assert_int_equal(a->capacity, 9000);
+    assert_true(a->partial); /* one of them is */
+    assert_false(a->sampled);
+    assert_false(a->on_behalf);
+    assert_int_equal(a->moves_source, BOOK_SOURCE_CLIENT);
+}
+
+/* A daemon's book and the process's own of the same source: blocks of the one that does not count have
+ * no account in the views. */
+static void blocks_count_in_the_book_that_counts(void **state)
+{
+    struct world *w = *state;
+    struct book_builder own, behalf;
+    struct ledger_process *p;
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    book_begin(w, &own, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t mine = account_add(&own, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 100);
+    builder_publish(&own);
+    book_begin(w, &behalf, "b.book", BOOK_SOURCE_CLIENT);
+    behalf.h.compat = BOOK_COMPAT_ON_BEHALF;
+    uint32_t theirs = account_add(&behalf, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 7);
+    uint32_t alone = account_add(&behalf, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 9);
+    builder_publish(&behalf);
+    struct ledger_book *books[2] = {add(w, "a.book"), add(w, "b.book")};
+    p = books[0]->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 100);
+    assert_int_equal(p->n_accounts, 2);
+    for (size_t a = 0; a < 2; a++)
+        assert_int_equal(p->accounts[a].on_behalf, p->accounts[a].space == MEMOIR_SPACE_HEAP);
+    ledger_book_accounts(books[0], accounts);
+    assert_int_equal(p->accounts[accounts[mine]].space, MEMOIR_SPACE_PINNED);
+    ledger_book_accounts(books[1], accounts);
+    assert_int_equal(accounts[theirs], UINT32_MAX);
+    assert_int_equal(p->accounts[accounts[alone]].space, MEMOIR_SPACE_HEAP);
+}
+
+/* Another source's book on behalf is no rival, and neither is the process's own book. */
+static void books_on_behalf_are_rivals_within_one_source_only(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        uint32_t source, compat, space;
+    } kinds[] = {
+        {BOOK_SOURCE_OBSERVER, BOOK_COMPAT_ON_BEHALF, MEMOIR_SPACE_PINNED},
+        {BOOK_SOURCE_SOCKET, BOOK_COMPAT_ON_BEHALF, MEMOIR_SPACE_HEAP},
+        {BOOK_SOURCE_OBSERVER, 0, MEMOIR_SPACE_MAPPED},
+    };
+    struct ledger_process *p = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%zu.book", i);
+        book_begin(w, &b, name, kinds[i].source);
+        b.h.compat = kinds[i].compat;
+        b.h.created_realtime_ns += i;
+        account_add(&b, kinds[i].space, BOOK_DEVICE_HOST, 1, 100 + i);
+        builder_publish(&b);
+        p = add(w, name)->process;
+    }
+    ledger_update_state(w->ledger, p);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(live(w, p, kinds[i].space), 100 + i);
+    /* Device memory first by space, host before devices. */
+    assert_int_equal(p->n_accounts, 3);
+    for (size_t a = 1; a < 3; a++)
+        assert_true(p->accounts[a - 1].space < p->accounts[a].space);
+}
+
+/* Each source tells of the same memory, so one of them counts: the first in the order, the process's own book before one on its
+ * behalf. */
+static void sources_are_never_added_up(void **state)
+{
+    static const uint32_t host[] = {BOOK_SOURCE_REGION, BOOK_SOURCE_SOCKET,   BOOK_SOURCE_CUDA,
+                                    BOOK_SOURCE_CLIENT, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_ATTACH,
+                                    BOOK_SOURCE_TRACK,  BOOK_SOURCE_MALLOC};
+    static const uint32_t device[] = {BOOK_SOURCE_ATTACH, BOOK_SOURCE_TRACK,    BOOK_SOURCE_MALLOC,
+                                      BOOK_SOURCE_REGION, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_SOCKET,
+                                      BOOK_SOURCE_CUDA,   BOOK_SOURCE_CLIENT};
+    static const struct {
+        const uint32_t *sources;
+        uint32_t space;
+    } orders[] = {{host, MEMOIR_SPACE_HEAP},
+                  {host, MEMOIR_SPACE_MAPPED},
+                  {host, MEMOIR_SPACE_CHAIN},
+                  {device, MEMOIR_SPACE_PINNED}};
+    for (size_t o = 0; o < 4; o++) {
+        struct world *w;
+        struct ledger_process *p = NULL;
+        setup((void **)&w);
+        for (uint32_t i = 0; i < 16; i++) { /* from the last one of the order to the first */
+            struct book_builder b;
+            char name[16];
+            snprintf(name, sizeof(name), "%u.book", i);
+            book_begin(w, &b, name, orders[o].sources[i / 2]);
+            b.h.compat = i % 2 == 0 ? BOOK_COMPAT_ON_BEHALF : 0;
+            account_add(&b, orders[o].space, BOOK_DEVICE_HOST, 1, 1000 + i);
+            builder_publish(&b);
+            p = add(w, name)->process;
+            assert_int_equal(live(w, p, orders[o].space), 1000 + i);
+            assert_int_equal(p->accounts[0].source, b.h.source);
+            assert_int_equal(p->accounts[0].on_behalf, i % 2 == 0);
+        }
+        teardown((void **)&w);
+    }
+}
+
+static void account_and_space_are_called_as_the_book_calls_them(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    device_put(&b, 0, "GPU", "u", "", 1000, 300);
+    account_add(&b, MEMOIR_SPACE_DRAM, BOOK_DEVICE_HOST, 1, 40); /* of no device */
+    account_add(&b, 0, BOOK_DEVICE_HOST, 1, 5);                  /* of no kind */
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 340);
+    assert_int_equal(p->n_accounts, 2);
+    assert_int_equal(p->left_out, 1);
+    assert_null(p->accounts[0].device); /* the host's come first */
+    assert_string_equal(p->accounts[0].name, "space");
+    assert_int_equal(p->accounts[0].totals.live_bytes, 40);
+    assert_string_equal(p->accounts[1].name, "dram");
+    assert_non_null(p->accounts[1].device);
+    const struct ledger_capacity *c = &p->accounts[1].device->spaces[MEMOIR_SPACE_DRAM];
+    assert_string_equal(c->name, "dram");
+    assert_int_equal(c->space, MEMOIR_SPACE_DRAM);
+    ledger_refresh(w->ledger);
+    assert_int_equal(c->capacity, 1000);
+    /* Joined anew, nothing is counted twice. */
+    account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 7);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 7);
+    assert_int_equal(p->n_accounts, 3);
+    assert_int_equal(p->left_out, 1);
+}
+
+/* A book that cannot be read does not make the other's figures vanish, but the sum is not whole. */
+static void figures_are_not_whole_while_one_book_cannot_be_read(void **state)
+{
+    struct world *w = *state;
+    struct book_builder own, region;
+    book_begin(w, &own, "a.book", BOOK_SOURCE_CLIENT);
+    account_add(&own, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 100);
+    builder_publish(&own);
+    book_begin(w, &region, "b.book", BOOK_SOURCE_REGION);
+    account_add(&region, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 700);
+    builder_publish(&region);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_ptr_equal(add(w, "b.book")->process, p);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 100);
+    assert_true(p->valid & LEDGER_HAS_FIGURES);
+    assert_int_equal(ftruncate(own.fd, 0), 0);
+    ledger_refresh_process(w->ledger, p);
+    assert_false(p->valid & LEDGER_HAS_FIGURES);
+    assert_true(p->accounts[0].valid);
+    assert_int_equal(p->accounts[0].totals.live_bytes, 700);
+    assert_int_equal(ftruncate(region.fd, 0), 0);
+    ledger_refresh_process(w->ledger, p);
+    assert_false(p->valid & LEDGER_HAS_FIGURES);
+    assert_false(p->accounts[0].valid);
+}
+
 static void of_books_on_behalf_the_one_being_written_counts(void **state)
 {
     struct world *w = *state;
@@ -280,7 +497,10 @@ static void of_books_on_behalf_the_one_being_written_counts(void **state)
 
 static void moves_put(struct book_builder *b, uint32_t account, uint64_t moves)
 {
-    struct book_counters counters = {.moved_in = moves, .moved_in_bytes = moves * 100};
+    struct book_counters counters = {.moved_in = moves,
+                                     .moved_in_bytes = moves * 100,
+                                     .moved_out = moves + 10,
+                                     .moved_out_bytes = moves * 1000};
     uint64_t at = builder_common_offset(b, account);
     assert_int_equal(pwrite(b->fd, &counters, sizeof(counters), (off_t)at), sizeof(counters));
 }
@@ -310,6 +530,8 @@ static void transfers_are_chosen_by_themselves(void **state)
         assert_int_equal(p->accounts[0].moves_source, sources[i]);
         assert_int_equal(p->accounts[0].totals.moved_in, i + 1);
         assert_int_equal(p->accounts[0].totals.moved_in_bytes, (i + 1) * 100);
+        assert_int_equal(p->accounts[0].totals.moved_out, i + 11);
+        assert_int_equal(p->accounts[0].totals.moved_out_bytes, (i + 1) * 1000);
     }
 }
 
@@ -529,6 +751,12 @@ int main(void)
         WORLD_TEST(devices_belong_to_who_uses_them),
         WORLD_TEST(accounts_of_one_space_and_device_add_up),
         WORLD_TEST(own_books_of_one_source_add_up),
+        WORLD_TEST(every_figure_of_two_copies_adds_up),
+        WORLD_TEST(blocks_count_in_the_book_that_counts),
+        WORLD_TEST(books_on_behalf_are_rivals_within_one_source_only),
+        cmocka_unit_test(sources_are_never_added_up),
+        WORLD_TEST(account_and_space_are_called_as_the_book_calls_them),
+        WORLD_TEST(figures_are_not_whole_while_one_book_cannot_be_read),
         WORLD_TEST(of_books_on_behalf_the_one_being_written_counts),
         WORLD_TEST(transfers_are_chosen_by_themselves),
         WORLD_TEST(host_spaces_have_no_device),

@@ -1,4 +1,10 @@
 /* Is a process alive, and which row of the process table is it: each question has one answer. */
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+
 #include "host_tree.h"
 #include "ledger/host.h"
 #include "ledger/host_books.h"
@@ -57,6 +63,253 @@ static void pid_that_is_not_proved_is_not_probed(void **state)
     assert_false(ledger_process_reachable(&p));
 }
 
+/* ---- what the lock, the owner and /proc tell together ---- */
+
+static struct ledger_process *process_of(struct world *w, struct book_builder *b, const char *name)
+{
+    builder_publish(b);
+    return add(w, name)->process;
+}
+
+/* A process that waits until end_child(). `pid` 0: any PID. */
+static pid_t start_child(pid_t pid)
+{
+    struct clone_args args = {
+        .exit_signal = SIGCHLD, .set_tid = pid ? (uintptr_t)&pid : 0, .set_tid_size = pid ? 1 : 0};
+    pid_t child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    return child;
+}
+
+static void end_child(pid_t child)
+{
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static struct ledger_process *own_process(struct world *w)
+{
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    account_add(&b, MEMOIR_SPACE_HEAP, BOOK_RECORD_NONE, 1, 100);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    return p;
+}
+
+/* Something else holds the lock, for example a child that kept the mapping. */
+static void process_that_ended_before_the_first_look_has_exited(void **state)
+{
+    struct world *w = *state;
+    pid_t child = start_child(0);
+    end_child(child);
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.pid = child;
+    assert_int_equal(ledger_update_state(w->ledger, process_of(w, &b, "a.book")), LEDGER_EXITED);
+}
+
+static void without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_once(void **state)
+{
+    struct world *w = *state;
+    pid_t child = start_child(0);
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.pid = child;
+    b.h.pid_ns = 0;
+    b.h.start_ticks = 0;
+    struct ledger_process *p = process_of(w, &b, "a.book");
+    for (int look = 0; look < 2; look++) {
+        assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+        assert_true(p->valid & LEDGER_HAS_PID);
+        assert_false(p->pid_proved); /* no book tells when it started */
+    }
+    end_child(child);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(p->valid, 0);
+    assert_int_equal(p->pid, 0);
+    assert_int_equal(flock(b.fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+}
+
+static void pid_that_is_used_again_ends_the_first_process(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    pid_t child = start_child(0);
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.pid = child;
+    b.h.start_ticks = 0;
+    struct ledger_process *p = process_of(w, &b, "a.book");
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    struct proc_stat first, now;
+    assert_int_equal(proc_stat_read(child, &first), 0);
+    end_child(child);
+    do { /* start times count ticks */
+        struct timespec tick = {.tv_nsec = 10000000};
+        nanosleep(&tick, NULL);
+        assert_int_equal(start_child(child), child);
+        assert_int_equal(proc_stat_read(child, &now), 0);
+        end_child(child);
+    } while (proc_same_start(now.start_ticks, first.start_ticks));
+    assert_int_equal(start_child(child), child);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_false(ledger_process_reachable(p));
+    end_child(child);
+}
+
+static void pid_with_another_start_is_told_but_not_probed(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.start_ticks += 12345; /* a time namespace shifts it */
+    struct ledger_process *p = process_of(w, &b, "a.book");
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_true(p->valid & LEDGER_HAS_PID);
+    assert_int_equal(p->pid, getpid());
+    assert_false(ledger_process_reachable(p));
+}
+
+static void pid_of_another_user_is_not_told(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0)
+        skip();
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.start_ticks += 12345;
+    builder_publish(&b);
+    assert_int_equal(fchownat(w->dirfd, "a.book", 1234, 1234, 0), 0);
+    struct ledger_where where = {
+        .dirfd = w->dirfd, .name = "a.book", .fd = -1, .uid = 1234, .place = w->place};
+    struct ledger_book *book;
+    assert_int_equal(ledger_book_add(w->ledger, &where, &book), 0);
+    assert_int_equal(flock(b.fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, book->process), LEDGER_EXITED);
+    assert_false(book->process->valid & LEDGER_HAS_PID);
+    assert_int_equal(book->process->pid, 0);
+}
+
+/* Nothing else is known about a process of a namespace that cannot be seen from here. */
+static void process_has_exited_when_none_of_its_books_has_a_writer(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[3];
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b[i], name, BOOK_SOURCE_CLIENT);
+        b[i].h.pid_ns = 12345;
+        p = process_of(w, &b[i], name);
+    }
+    assert_int_equal(p->n_books, 3);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(unlinkat(w->dirfd, "0.book", 0), 0);
+    assert_int_equal(unlinkat(w->dirfd, "1.book", 0), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(flock(b[2].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_int_equal(unlinkat(w->dirfd, "2.book", 0), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_int_equal(mkdirat(w->dirfd, "1.book", 0700), 0); /* no book: says nothing */
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_UNKNOWN);
+}
+
+static void one_writer_is_enough_to_live(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[2], old[2];
+    struct ledger_process *p = NULL, *replaced = NULL;
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", i);
+        book_begin(w, &b[i], name, BOOK_SOURCE_CLIENT);
+        b[i].h.pid_ns = 12345;
+        p = process_of(w, &b[i], name);
+        snprintf(name, sizeof(name), "old%d.book", i);
+        book_begin(w, &old[i], name, BOOK_SOURCE_CLIENT);
+        replaced = process_of(w, &old[i], name);
+        assert_int_equal(flock(old[i].fd, LOCK_UN), 0);
+    }
+    /* Two books without a writer, and the PID goes on: an exec that keeps no book. */
+    assert_int_equal(ledger_update_state(w->ledger, replaced), LEDGER_REPLACED);
+    assert_int_equal(flock(b[1].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(flock(b[0].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+    assert_int_equal(flock(b[1].fd, LOCK_EX), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+}
+
+static void lock_of_a_book_on_behalf_tells_about_other_machines_only(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b[2];
+    for (int remote = 0; remote < 2; remote++) {
+        const char *name = remote ? "r.book" : "l.book";
+        book_begin(w, &b[remote], name, BOOK_SOURCE_SOCKET);
+        b[remote].h.compat = BOOK_COMPAT_ON_BEHALF | (remote ? BOOK_COMPAT_REMOTE : 0);
+        b[remote].h.pid_ns = 12345;
+        strcpy(b[remote].h.host, remote ? "other" : "");
+        struct ledger_process *p = process_of(w, &b[remote], name);
+        assert_int_equal(ledger_update_state(w->ledger, p),
+                         remote ? LEDGER_RUNNING : LEDGER_UNKNOWN);
+        assert_int_equal(flock(b[remote].fd, LOCK_UN), 0);
+        assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_UNKNOWN);
+        assert_false(p->valid & LEDGER_HAS_PID);
+    }
+}
+
+static void own_book_that_is_closed_closes_the_process(void **state)
+{
+    struct world *w = *state;
+    struct book_builder own, behalf;
+    book_begin(w, &own, "a.book", BOOK_SOURCE_CLIENT);
+    own.h.state = BOOK_STATE_CLOSED;
+    struct ledger_process *p = process_of(w, &own, "a.book");
+    book_begin(w, &behalf, "b.book", BOOK_SOURCE_SOCKET);
+    behalf.h.compat = BOOK_COMPAT_ON_BEHALF;
+    assert_ptr_equal(process_of(w, &behalf, "b.book"), p);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_CLOSED);
+}
+
+static void memory_and_threads_of_a_living_process_are_told(void **state)
+{
+    struct world *w = *state;
+    struct proc_memory memory;
+    struct ledger_process *p = own_process(w);
+    ledger_update_facts(w->ledger, p);
+    assert_int_equal(proc_memory_read(getpid(), &memory), 0);
+    assert_true(p->valid & LEDGER_HAS_RSS);
+    assert_true(p->valid & LEDGER_HAS_THREADS);
+    assert_int_equal(p->vms_bytes, memory.vms_bytes);
+    assert_true(p->rss_bytes > memory.rss_bytes / 2 && p->rss_bytes <= memory.rss_bytes);
+    assert_true(p->shared_bytes > memory.shared_bytes / 2);
+    assert_int_equal(p->threads, 1);
+    p->pid_proved = false;
+    ledger_update_facts(w->ledger, p);
+    assert_false(p->valid & (LEDGER_HAS_RSS | LEDGER_HAS_THREADS));
+}
+
+static void watcher_names_itself_so_that_its_end_is_noticed(void **state)
+{
+    struct world *w = *state;
+    struct book_watcher self;
+    assert_int_equal(ledger_watcher_self(&self), 0);
+    assert_int_equal(self.pid, getpid());
+    assert_int_equal(self.start_ticks, w->self.start_ticks);
+    assert_int_equal(self.pid_ns, w->pid_ns);
+}
+
 /* ---- the join ---- */
 
 static struct host *host;
@@ -101,17 +354,6 @@ static bool joined(const struct world *w, const struct ledger_process *p)
     return found > 0;
 }
 
-static struct ledger_process *own_process(struct world *w)
-{
-    struct book_builder b;
-    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
-    account_add(&b, MEMOIR_SPACE_HEAP, BOOK_RECORD_NONE, 1, 100);
-    builder_publish(&b);
-    struct ledger_process *p = add(w, "a.book")->process;
-    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
-    return p;
-}
-
 static void books_join_the_row_of_their_process_only(void **state)
 {
     struct world *w = *state;
@@ -130,6 +372,24 @@ static void books_join_the_row_of_their_process_only(void **state)
     assert_false(joined(w, p));
     p->pid = 4194304 + 1; /* past the last one */
     assert_false(joined(w, p));
+}
+
+/* Before an exec the process kept a book, too; the one that runs is the row's. */
+static void running_image_joins_before_others_of_its_pid(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *images[2];
+    images[0] = own_process(w);
+    struct book_builder b;
+    book_begin(w, &b, "b.book", BOOK_SOURCE_CLIENT);
+    b.h.exec_id++;
+    images[1] = process_of(w, &b, "b.book");
+    for (int runs = 0; runs < 2; runs++) {
+        ledger_update_state(w->ledger, images[0]);
+        ledger_update_state(w->ledger, images[1]);
+        images[!runs]->state = LEDGER_STOPPED;
+        assert_true(joined(w, images[runs]));
+    }
 }
 
 static void row_is_found_by_pid_and_start(void **state)
@@ -158,7 +418,20 @@ int main(void)
         cmocka_unit_test(every_state_has_one_meaning),
         cmocka_unit_test(process_of_another_machine_counts_but_cannot_be_probed),
         cmocka_unit_test(pid_that_is_not_proved_is_not_probed),
+        WORLD_TEST(process_that_ended_before_the_first_look_has_exited),
+        WORLD_TEST(without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_once),
+        WORLD_TEST(pid_that_is_used_again_ends_the_first_process),
+        WORLD_TEST(pid_with_another_start_is_told_but_not_probed),
+        WORLD_TEST(pid_of_another_user_is_not_told),
+        WORLD_TEST(process_has_exited_when_none_of_its_books_has_a_writer),
+        WORLD_TEST(one_writer_is_enough_to_live),
+        WORLD_TEST(lock_of_a_book_on_behalf_tells_about_other_machines_only),
+        WORLD_TEST(own_book_that_is_closed_closes_the_process),
+        WORLD_TEST(memory_and_threads_of_a_living_process_are_told),
+        WORLD_TEST(watcher_names_itself_so_that_its_end_is_noticed),
         cmocka_unit_test_setup_teardown(books_join_the_row_of_their_process_only, join_setup,
+                                        join_teardown),
+        cmocka_unit_test_setup_teardown(running_image_joins_before_others_of_its_pid, join_setup,
                                         join_teardown),
         cmocka_unit_test_setup_teardown(row_is_found_by_pid_and_start, join_setup, join_teardown),
         cmocka_unit_test_setup_teardown(no_books_join_no_row, join_setup, join_teardown),

@@ -251,6 +251,50 @@ static void what_a_site_has_saved_pays_the_price_of_its_next_allocation(void **u
     assert_false(copy(&policy, &late, bytes, PIN_TO_DEVICE, 2000));
 }
 
+/* Forks unregister. What was pinned has paid for its memory, so that only registering counts again. */
+static void after_a_fork_memory_is_registered_again_where_that_pays(void **unused)
+{
+    struct pin_policy policy;
+    struct pin_account a = {0}, leased = {0};
+    unsigned n = 0, late = 0;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 570000);
+    policy.options.lease_bytes = 8 * MIB;
+    uint64_t pin = pin_cost_pin_ns(&policy.cost, 16 * MIB);
+    uint64_t saving = pin_cost_saving_ns(&policy.cost, MIB, PIN_TO_DEVICE);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), 16 * MIB, false, 0);
+    while (!copy(&policy, &a, MIB, PIN_TO_DEVICE, n))
+        assert_true(++n < 1000);
+    assert_int_equal(a.cost_ns, pin + 16 * 570000);
+    /* Its one copy since then did not pay for the registration: it waits for as many as would. */
+    pin_policy_unpinned(&policy, &a, PIN_REASON_FORK);
+    while (!copy(&policy, &a, MIB, PIN_TO_DEVICE, n))
+        late++;
+    assert_int_equal(late, (pin + saving - 1) / saving - 1);
+    assert_int_equal(a.spent_ns, 2 * pin + 16 * 570000);
+    for (unsigned i = 0; i * saving < pin; i++)
+        assert_false(copy(&policy, &a, MIB, PIN_TO_DEVICE, n));
+    pin_policy_unpinned(&policy, &a, PIN_REASON_FORK);
+    assert_true(copy(&policy, &a, MIB, PIN_TO_DEVICE, n));
+    assert_int_equal(a.reason, PIN_REASON_PREDICTED);
+    assert_int_equal(a.spent_ns, 3 * pin + 16 * 570000);
+    /* Evicted, it has to pay for its memory again. */
+    pin_policy_unpinned(&policy, &a, PIN_REASON_EVICTED);
+    a.site->credit_ns = INT32_MIN;
+    a.site->surplus_ns = 0;
+    for (late = 0; !copy(&policy, &a, MIB, PIN_TO_DEVICE, n); late++)
+        assert_true(late < 1000);
+    assert_true(late * saving > 16 * 570000);
+    /* A lease has paid nothing: it does not become one for good. */
+    pin_policy_allocate(&policy, &leased, pin_policy_site(&policy, 8), 4 * MIB, false, 0);
+    while (!copy(&policy, &leased, 4 * MIB, PIN_TO_DEVICE, n))
+        ;
+    assert_true(leased.leased);
+    pin_policy_unpinned(&policy, &leased, PIN_REASON_FORK);
+    while (!copy(&policy, &leased, 4 * MIB, PIN_TO_DEVICE, n))
+        ;
+    assert_true(leased.leased);
+}
+
 /* Staging changes what pinning is worth: copies that are staged miss less. */
 static void staged_copies_miss_less_and_are_pinned_later(void **unused)
 {
@@ -301,7 +345,7 @@ static void quotas_are_whole_cpus(void **unused)
 
 static void memory_is_touched_ahead_of_a_program_that_fills_it_in_order(void **unused)
 {
-    const uint64_t window = TOUCH_WINDOW, large = 64 * window;
+    const uint64_t large = UINT64_C(1) << 30, page = TOUCH_PAGE;
     assert_false(touch_in_order(0, 0));
     assert_false(touch_in_order(1, 1)); /* the second huge page is not there yet */
     assert_false(touch_in_order(2, 1));
@@ -312,15 +356,16 @@ static void memory_is_touched_ahead_of_a_program_that_fills_it_in_order(void **u
     assert_true(touch_in_order(3, UINT64_MAX));
     assert_true(touch_is_prefix(0));
     assert_false(touch_is_prefix(2));
-    assert_int_equal(touch_until(1, large), TOUCH_AHEAD);
-    for (uint64_t front = 1; front < 64; front++) {
+    assert_int_equal(touch_until(0, large), TOUCH_AHEAD);
+    for (uint64_t front = 0; front < large; front += page / 2 + 4096) {
         uint64_t until = touch_until(front, large);
-        assert_true(until <= (front - 1) * window + TOUCH_AHEAD && until <= large);
-        assert_true(until > (front - 1) * window);
+        assert_true(until <= front + TOUCH_AHEAD && until <= large && until % page == 0);
+        assert_true(until == large || until > front + TOUCH_AHEAD - page);
     }
-    assert_int_equal(touch_until(64, large), large);
+    assert_int_equal(touch_until(large - TOUCH_AHEAD, large), large);
+    assert_int_equal(touch_until(large, large), large);
     assert_int_equal(touch_until(UINT64_MAX, large), large);
-    assert_int_equal(touch_until(2, 3 * window - TOUCH_PAGE), 3 * window - TOUCH_PAGE);
+    assert_int_equal(touch_until(0, 4 * page), 4 * page); /* a small block at once */
 }
 
 /* 25 blocks that are copied once each way, and two that are copied often, among memory that has no
@@ -730,6 +775,7 @@ int main(void)
         cmocka_unit_test(predictions_spend_only_the_credit_of_their_site),
         cmocka_unit_test(memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough),
         cmocka_unit_test(what_a_site_has_saved_pays_the_price_of_its_next_allocation),
+        cmocka_unit_test(after_a_fork_memory_is_registered_again_where_that_pays),
         cmocka_unit_test(staged_copies_miss_less_and_are_pinned_later),
         cmocka_unit_test(memory_is_touched_ahead_of_a_program_that_fills_it_in_order),
         cmocka_unit_test(quotas_are_whole_cpus),

@@ -21,7 +21,9 @@ const COLUMNS: TableColumn<Block>[] = [
 
 const SITES: TableColumn<Site>[] = [
   { id: 'site', title: 'Line', kind: 'text', width: 200, grow: true, pin: true, value: (s) => s.site },
+  { id: 'advice', title: 'Advice', kind: 'text', width: 80, help: 'pin: each allocation is worth its memory; reuse: all together are worth that of one, so allocate once and use it again; leave: neither', value: (s) => s.advice },
   { id: 'saves', title: 'Pinning saves', kind: 'text', align: 'right', width: 120, value: (s) => s.saved_s + s.missed_s, text: (s) => duration(s.saved_s + s.missed_s) },
+  { id: 'each', title: 'Each', kind: 'text', align: 'right', width: 90, help: 'what pinning saves for one allocation', value: (s) => s.saves_each_s, text: (s) => duration(s.saves_each_s) },
   { id: 'size', title: 'Costs', kind: 'bytes', width: 90, help: 'the average allocation', value: (s) => s.bytes },
   { id: 'copies', title: 'Copies', kind: 'number', width: 80, value: (s) => s.copies },
   { id: 'allocations', title: 'Allocations', kind: 'number', width: 100, value: (s) => s.allocations },
@@ -38,6 +40,8 @@ export function PinningPart({ pid }: { pid: number }): JSX.Element | null {
       <Facts>
         <Fact name="Mode">{data.mode}</Fact>
         <Fact name="Pinned">{bytes(data.pinned_bytes)}</Fact>
+        {data.own_pinned_bytes > 0 && <Fact name="Pinned by the program">{bytes(data.own_pinned_bytes)}</Fact>}
+        {data.kernel_pinned_bytes != null && <Fact name="Pinned on the machine (kernel)">{bytes(data.kernel_pinned_bytes)}</Fact>}
         <Fact name="Budget">{data.budget_bytes == null ? 'unlimited' : bytes(data.budget_bytes)}</Fact>
         <Fact name={`Copies ${verb}`}>{duration(data.saved_s)}</Fact>
         <Fact name="Pinning cost">{duration(data.cost_s)}</Fact>
