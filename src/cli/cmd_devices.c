@@ -55,6 +55,7 @@ static const struct option_spec options[] = {
     {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
      "the order of rows: -used, +device ...; rows instead of bars, as in memoir query"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
