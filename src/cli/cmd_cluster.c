@@ -221,17 +221,9 @@ static const struct command cmd_cluster_key = {
 static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 static const struct command *const parts[] = {
-    &cmd_cluster_status,
-    &cmd_cluster_init,
-    &cmd_cluster_invite,
-    &cmd_cluster_join,
-    &cmd_cluster_leave,
-    &cmd_cluster_key,
-    &cmd_cluster_trust,
-    &cmd_cluster_tracking,
-    &cmd_cluster_tracing,
-    &cmd_cluster_scan,
-    NULL,
+    &cmd_cluster_status,   &cmd_cluster_programs, &cmd_cluster_init, &cmd_cluster_invite,
+    &cmd_cluster_join,     &cmd_cluster_leave,    &cmd_cluster_key,  &cmd_cluster_trust,
+    &cmd_cluster_tracking, &cmd_cluster_tracing,  &cmd_cluster_scan, NULL,
 };
 static const struct command_example examples[] = {
     {"sudo memoir cluster init",

@@ -102,7 +102,8 @@ static const struct column columns[] = {
                         COLUMN_EXPORT_ONLY},
     [HOT_CLASS] =
         {"class", NULL,
-         "own, shared, registered, virtual, system (a mapping), implicit (known from copies only)",
+         "own, shared, registered, virtual, system (a mapping), implicit (known from copies only), "
+         "graph (recorded by a CUDA graph)",
          COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [HOT_CALL] = {"call", NULL, "number of the call that allocated it", COLUMN_NUMBER,
                   COLUMN_EXPORT_ONLY},
@@ -182,6 +183,8 @@ static const char *state_of(const struct trace_block *b)
 {
     if (b->active && b->class == TRACE_CLASS_IMPLICIT)
         return "seen";
+    if (b->active && b->class == TRACE_CLASS_GRAPH)
+        return "recorded";
     if (b->active)
         return b->found ? "found" : "live";
     switch (b->end) {
@@ -196,8 +199,8 @@ static const char *state_of(const struct trace_block *b)
     }
 }
 
-static const char *const class_words[] = {"own",     "shared", "registered",
-                                          "virtual", "system", "implicit"};
+static const char *const class_words[] = {"own",    "shared",   "registered", "virtual",
+                                          "system", "implicit", "graph"};
 
 static void system_cell(struct table *t, const struct trace_block *b)
 {

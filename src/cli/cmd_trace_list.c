@@ -29,11 +29,13 @@ enum {
     LIST_PINNED,
     LIST_MANAGED,
     LIST_REGISTERED,
+    LIST_GRAPHS,
     LIST_BLOCKS,
     LIST_TO,
     LIST_TO_BYTES,
     LIST_FROM,
     LIST_FROM_BYTES,
+    LIST_GRAPH_COPIES,
     LIST_CALLS,
     LIST_LOST,
     LIST_UNCOUNTED,
@@ -51,12 +53,20 @@ static const struct column list_columns[] = {
                       COLUMN_HIDE_EMPTY},
     [LIST_REGISTERED] = {"registered_bytes", "REGISTERED", "live host memory that was registered",
                          COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_GRAPHS] =
+        {"graph_bytes", "GRAPHS",
+         "memory that CUDA graphs recorded: on the device when they are launched, which is "
+         "not observed",
+         COLUMN_BYTES, COLUMN_HIDE_EMPTY},
     [LIST_BLOCKS] = {"live_blocks", "BLOCKS", "live allocations", COLUMN_NUMBER, 0, 2},
     [LIST_TO] = {"to_device_copies", "TO DEV", "copies to the device", COLUMN_NUMBER, 0, 3},
     [LIST_TO_BYTES] = {"to_device_bytes", "BYTES TO", "bytes copied to the device", COLUMN_BYTES},
     [LIST_FROM] = {"from_device_copies", "FROM DEV", "copies from the device", COLUMN_NUMBER, 0, 3},
     [LIST_FROM_BYTES] = {"from_device_bytes", "BYTES FROM", "bytes copied from the device",
                          COLUMN_BYTES},
+    [LIST_GRAPH_COPIES] = {"graph_copies", NULL,
+                           "copies that CUDA graphs recorded; those of launches are not observed",
+                           COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [LIST_CALLS] = {"calls", NULL, "calls of probed functions", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [LIST_LOST] = {"lost_events", "LOST",
                    "events that histories lack because the ring buffer was full; totals have them",
@@ -116,6 +126,10 @@ static void list_row(struct table *table, const json_t *process, const char *obs
         else if (i < 2) /* the others are shown only where there is some */
             table_set_number(table, spaces[i].column, 0);
     }
+    const json_t *graphs = json_object_get(process, "graphs");
+    if (json_integer_value(json_object_get(graphs, "recorded_bytes")) > 0)
+        set_field(table, LIST_GRAPHS, graphs, "recorded_bytes");
+    set_field(table, LIST_GRAPH_COPIES, graphs, "recorded_copies");
     set_field(table, LIST_BLOCKS, process, "live_blocks");
     set_field(table, LIST_TO, to, "count");
     set_field(table, LIST_TO_BYTES, to, "bytes");

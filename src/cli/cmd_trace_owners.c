@@ -49,9 +49,10 @@ static const struct column columns[] = {
     [OWNER_BLOCKS] = {"allocations", "ALLOCATIONS", "live allocations", COLUMN_NUMBER},
     [OWNER_LIBRARY] = {"library", "LIBRARY", "who asked for it: torch, cuBLAS, NCCL, the program",
                        COLUMN_TEXT},
-    [OWNER_SITE] = {"site", "LINE",
-                    "the line that allocated it; or rounding, CUDA context, before attach, unknown",
-                    COLUMN_TEXT, COLUMN_STRETCH},
+    [OWNER_SITE] =
+        {"site", "LINE",
+         "the line that allocated it; or rounding, CUDA context, before attach, CUDA graphs, unknown",
+         COLUMN_TEXT, COLUMN_STRETCH},
     [OWNER_MEMORY] = {"memory", NULL, "device, pool, virtual or managed", COLUMN_TEXT,
                       COLUMN_EXPORT_ONLY},
     [OWNER_KIND] = {"kind", NULL, "allocated, or what the row is instead", COLUMN_TEXT,
@@ -98,6 +99,8 @@ static enum owners_memory memory_of(const struct trace_block *b)
 {
     if (b->space == MEMOIR_SPACE_MANAGED)
         return OWNERS_MANAGED;
+    if (b->class == TRACE_CLASS_GRAPH)
+        return OWNERS_RECORDED;
     if (b->flags & TRACE_FLAG_POOL)
         return OWNERS_POOL;
     return b->flags & TRACE_FLAG_HANDLE ? OWNERS_VIRTUAL : OWNERS_DEVICE;
@@ -133,7 +136,8 @@ static int owned_add(struct trace_source *source, struct owned *o, const struct 
 
 static int owned_read(struct trace_source *source, struct owned *o)
 {
-    struct trace_filter filter = {.active = true, .device = -1, .classes = 1u << TRACE_CLASS_OWN};
+    struct trace_filter filter = {
+        .active = true, .device = -1, .classes = 1u << TRACE_CLASS_OWN | 1u << TRACE_CLASS_GRAPH};
     uint64_t cursor = 0;
     size_t n;
     MEMOIR_CLEANUP(freep)

@@ -102,6 +102,25 @@ static void space_line(const struct term *term, struct buffer *out, const char *
     buffer_append_char(out, '\n');
 }
 
+/* Memory of graphs: in no figure of device memory, since it is there only while a launch has it. */
+static void graphs_line(struct trace_history *history, struct buffer *out)
+{
+    struct trace_holder holders[BATCH];
+    uint64_t cursor = 0, bytes = 0, blocks = 0;
+    char text[UNITS_TEXT_MAX], count[UNITS_TEXT_MAX];
+    size_t n;
+    while ((n = trace_history_holders(history, &cursor, holders, BATCH)) > 0)
+        for (size_t i = 0; i < n; i++)
+            if (holders[i].class == TRACE_CLASS_GRAPH) {
+                bytes += holders[i].allocated_bytes;
+                blocks += holders[i].allocated_blocks;
+            }
+    if (blocks)
+        buffer_printf(out, "  %-12s %s in %s allocation%s recorded; launches are not observed\n",
+                      "CUDA graphs", trace_bytes(text, bytes), units_format_count(count, blocks),
+                      blocks == 1 ? "" : "s");
+}
+
 static void flow_line(struct buffer *out, const char *name, const struct trace_flow *flow,
                       const char *more)
 {
@@ -122,6 +141,7 @@ static void head(struct trace_source *source, const struct term *term, struct bu
     space_line(term, out, "pinned", &spaces.space[MEMOIR_SPACE_PINNED]);
     space_line(term, out, "managed", &spaces.space[MEMOIR_SPACE_MANAGED]);
     space_line(term, out, "registered", &spaces.space[MEMOIR_SPACE_REGISTERED]);
+    graphs_line(source->history, out);
     flow_line(out, "to device", &totals.flow[TRACE_TO_DEVICE], "");
     flow_line(out, "from device", &totals.flow[TRACE_FROM_DEVICE], "");
     flow_line(out, "on device", &totals.flow[TRACE_ON_DEVICE], "");

@@ -23,6 +23,8 @@ static enum owners_memory memory_of(const struct trace_block *b)
 {
     if (b->space == MEMOIR_SPACE_MANAGED)
         return OWNERS_MANAGED;
+    if (b->class == TRACE_CLASS_GRAPH)
+        return OWNERS_RECORDED;
     if (b->flags & TRACE_FLAG_POOL)
         return OWNERS_POOL;
     return b->flags & TRACE_FLAG_HANDLE ? OWNERS_VIRTUAL : OWNERS_DEVICE;
@@ -54,7 +56,8 @@ static size_t merge(struct owned *owned, size_t n)
 
 static int owned_read(struct trace_history *history, struct owned **ret_owned, size_t *ret_n)
 {
-    struct trace_filter filter = {.active = true, .device = -1, .classes = 1u << TRACE_CLASS_OWN};
+    struct trace_filter filter = {
+        .active = true, .device = -1, .classes = 1u << TRACE_CLASS_OWN | 1u << TRACE_CLASS_GRAPH};
     MEMOIR_CLEANUP(freep)
     struct trace_block *batch = calloc(BATCH, sizeof(*batch));
     MEMOIR_CLEANUP(freep)

@@ -75,13 +75,10 @@ const char *owners_caller(const char *const *modules, size_t n)
 const char *owners_kind_name(enum owners_kind kind)
 {
     static const char *const names[] = {
-        [OWNERS_LINE] = "allocated",
-        [OWNERS_ROUNDING] = "rounding",
-        [OWNERS_CONTEXT] = "CUDA context",
-        [OWNERS_ON_DEVICE] = "managed, on the device",
-        [OWNERS_BEFORE] = "before attach",
-        [OWNERS_UNKNOWN] = "unknown",
-        [OWNERS_EXCESS] = "not counted by the driver",
+        [OWNERS_LINE] = "allocated",       [OWNERS_ROUNDING] = "rounding",
+        [OWNERS_CONTEXT] = "CUDA context", [OWNERS_ON_DEVICE] = "managed, on the device",
+        [OWNERS_BEFORE] = "before attach", [OWNERS_GRAPHS] = "CUDA graphs",
+        [OWNERS_UNKNOWN] = "unknown",      [OWNERS_EXCESS] = "not counted by the driver",
     };
     return names[kind];
 }
@@ -92,6 +89,7 @@ const char *owners_kind_name(enum owners_kind kind)
 struct sums {
     uint64_t lines;   /* all but managed */
     uint64_t managed; /* which is on the device in part */
+    uint64_t graphs;  /* the same of what graphs recorded, in granules */
     uint64_t small, pool;
     uint64_t taken;
     bool overflow;
@@ -128,6 +126,11 @@ static void sum_block(struct sums *s, const struct owners_block *block, uint64_t
     uint64_t bytes = multiply(block->size, block->count, &s->overflow);
     if (block->memory == OWNERS_MANAGED) {
         s->managed = add(s->managed, bytes, &s->overflow);
+        return;
+    }
+    if (block->memory == OWNERS_RECORDED) {
+        uint64_t each = round_up(block->size, granule, &s->overflow);
+        s->graphs = add(s->graphs, multiply(each, block->count, &s->overflow), &s->overflow);
         return;
     }
     s->lines = add(s->lines, bytes, &s->overflow);
@@ -167,7 +170,7 @@ static size_t lines_make(const struct owners_process *process, const struct owne
 {
     size_t n_rows = 0, kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (blocks[i].memory == OWNERS_MANAGED || !blocks[i].size || !blocks[i].count)
+        if (blocks[i].memory >= OWNERS_MANAGED || !blocks[i].size || !blocks[i].count)
             continue;
         struct owners_row *row = &rows[n_rows++];
         *row = (struct owners_row){
@@ -226,6 +229,7 @@ int owners_compute(const struct owners_process *process, const struct owners_blo
     part_add(rows, &n_rows, OWNERS_ON_DEVICE, s.managed, true, &left);
     part_add(rows, &n_rows, OWNERS_BEFORE, process->has_before ? process->before_bytes : 0, false,
              &left);
+    part_add(rows, &n_rows, OWNERS_GRAPHS, s.graphs, true, &left);
     part_add(rows, &n_rows, OWNERS_UNKNOWN, left, false, &left);
     if (s.lines > process->driver_bytes)
         rows[n_rows++] =

@@ -19,6 +19,7 @@ enum owners_memory {
     OWNERS_POOL,    /* cuMemAllocAsync: part of a pool */
     OWNERS_VIRTUAL, /* cuMemCreate: a multiple of the granule already */
     OWNERS_MANAGED, /* cuMemAllocManaged: on the device only while it is used there */
+    OWNERS_RECORDED, /* of nodes of graphs: on the device from their launch on, until it is trimmed */
 };
 
 /* `count` live blocks of `size` bytes each from one place. Texts are borrowed. */
@@ -46,6 +47,7 @@ enum owners_kind {
     OWNERS_CONTEXT,
     OWNERS_ON_DEVICE, /* of managed memory, at most what is left */
     OWNERS_BEFORE,
+    OWNERS_GRAPHS, /* of memory that graphs recorded, at most what is left: launches are not observed */
     OWNERS_UNKNOWN,
     OWNERS_EXCESS, /* negative: accounted, but not in the driver's figure, which is older or lacks it */
 };

@@ -180,6 +180,20 @@ void kernel_attached_keep(struct kernel *k, int fd)
         a->keep = true;
 }
 
+void kernel_attached_mark_all(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++)
+        k->attached[i].used = true;
+}
+
+void kernel_attached_release(struct kernel *k, int fd)
+{
+    struct stat st;
+    struct attached *a = fstat(fd, &st) == 0 ? attached_find(k, &st) : NULL;
+    if (a)
+        a->used = false;
+}
+
 size_t kernel_attached_evict(struct kernel *k)
 {
     size_t n = 0;

@@ -14,6 +14,8 @@ static __always_inline void block_tell(const struct at *at, uint16_t kind, const
     e->size = block->size;
     e->call = call->number;
     e->context = block->context;
+    if (class == WIRE_GRAPH)
+        e->source = context_of(at); /* whose device it is on */
     e->site = call->site;
     e->has_stack = call->has_stack;
     e->space = block->space;
@@ -31,13 +33,13 @@ static void key_set(const struct at *at, uint8_t class, uint64_t address, struct
     key->address = address;
 }
 
-/* Mappings and memory of other processes are in the table, but in no total. Registered bytes
- * have a total of their own. */
+/* Mappings and memory of other processes are in the table, but in no total. Registered bytes and
+ * memory of graphs have totals of their own. */
 static void count(const struct at *at, const struct wire_block *block, uint8_t class, bool alloc,
                   int64_t sign)
 {
     uint8_t space = class == WIRE_REGISTERED ? WIRE_SPACE_REGISTERED : block->space;
-    if (class == WIRE_MAPPING || block->flags & WIRE_FUNCTION_SHARED)
+    if (class == WIRE_MAPPING || class == WIRE_GRAPH || block->flags & WIRE_FUNCTION_SHARED)
         return;
     struct wire_context *c = context_find(at, class == WIRE_HANDLE ? 0 : block->context);
     if (!c || c->generation != block->context_generation)
@@ -57,6 +59,8 @@ static bool block_current(const struct at *at, const struct wire_block *block, u
 {
     if (class == WIRE_MAPPING || class == WIRE_HANDLE)
         return true;
+    if (class == WIRE_GRAPH)
+        return group_find(at, block->context);
     const struct wire_context *c = context_find(at, block->context);
     return !c || c->generation == block->context_generation;
 }
@@ -69,7 +73,7 @@ static __noinline bool block_put(const struct at *at, uint64_t address, uint8_t 
     key_set(at, class, address, &key);
     const struct wire_block *old = bpf_map_lookup_elem(&blocks, &key);
     bool takes_room = !old || !block_current(at, old, class);
-    if (class != WIRE_MAPPING && !(block->flags & WIRE_FUNCTION_SHARED) &&
+    if (class != WIRE_MAPPING && class != WIRE_GRAPH && !(block->flags & WIRE_FUNCTION_SHARED) &&
         !context_find(at, class == WIRE_HANDLE ? 0 : block->context))
         goto full; /* of contexts: it would be in the table and in no total */
     if (!takes_room) {
@@ -190,14 +194,27 @@ static __noinline void alloc_done(const struct at *at, struct call *call,
     block_tell(at, TRACE_ALLOC, call, address, &block, class, kept ? 0 : WIRE_EVENT_UNKEPT);
 }
 
+/* Memory that a launch gave a graph, and that the program frees: the graph has its place still. */
+static bool is_of_graph(const struct at *at, uint64_t address)
+{
+    struct wire_key key;
+    if (!at->process->graph_blocks)
+        return false;
+    key_set(at, WIRE_GRAPH, address, &key);
+    const struct wire_block *block = bpf_map_lookup_elem(&blocks, &key);
+    return block && block_current(at, block, WIRE_GRAPH);
+}
+
 static __noinline void free_begin(const struct at *at, struct call *call,
                                   const struct wire_function *f)
 {
-    if (call->address == 0)
+    if (call->address == 0 || call->recorder)
         return;
     uint8_t class = class_of(f);
     call->has_removed = block_take(at, call->address, class, &call->removed);
     if (!call->has_removed) {
+        if (is_of_graph(at, call->address))
+            return;
         __sync_fetch_and_add(&at->process->unknown_frees, 1);
         call->removed = (struct wire_block){.space = f->space};
     }

@@ -105,21 +105,41 @@ struct reset {
     const struct at *at;
     const struct call *call;
     int32_t device;
+    uint64_t retained; /* references to the primary context of the device */
 };
+
+/* Is it the primary context of the device, or one that stands for it? */
+static bool is_primary(const struct wire_context_key *key, const struct wire_context *c,
+                       const struct reset *reset)
+{
+    return key->pid == reset->at->pid && key->generation == reset->at->generation &&
+           c->device == reset->device && c->flags;
+}
 
 static long reset_each(void *map, struct wire_context_key *key, struct wire_context *c,
                        struct reset *reset)
 {
-    if (key->pid == reset->at->pid && key->generation == reset->at->generation &&
-        c->device == reset->device)
+    if (is_primary(key, c, reset))
         context_end(reset->at, reset->call, key->context);
     return 0;
 }
 
 static __noinline void device_reset(const struct at *at, const struct call *call)
 {
-    struct reset reset = {at, call, (int32_t)call->extra};
+    struct reset reset = {at, call, (int32_t)call->extra, 0};
     bpf_for_each_map_elem(&contexts, reset_each, &reset, 0);
+}
+
+/* The context is of this device. */
+static void device_tell(const struct at *at, const struct call *call, uint64_t context,
+                        int32_t device)
+{
+    struct wire_event *e = event_new(at, TRACE_NONE, call->function);
+    if (!e)
+        return;
+    e->context = context;
+    e->device = device;
+    event_send(at, e);
 }
 
 static __noinline void context_made(const struct at *at, const struct call *call, bool current)
@@ -132,31 +152,94 @@ static __noinline void context_made(const struct at *at, const struct call *call
         at->process->default_context = context;
     if (current)
         context_push(at->thread, context);
-    else if (c)
+    else if (c) {
+        c->flags |= WIRE_CONTEXT_PRIMARY;
         __sync_fetch_and_add(&c->retained, 1);
-    struct wire_event *e = event_new(at, TRACE_NONE, call->function);
-    if (!e)
-        return;
-    e->context = context;
-    e->device = (int32_t)call->extra;
-    event_send(at, e);
+    }
+    device_tell(at, call, context, (int32_t)call->extra);
 }
 
-/* A process that was not seen from its start may have retained the context before. */
+/* ---- the primary context, and green contexts that stand for it ---- */
+
 static long release_each(void *map, struct wire_context_key *key, struct wire_context *c,
                          struct reset *reset)
 {
-    if (key->pid == reset->at->pid && key->generation == reset->at->generation &&
-        c->device == reset->device && c->retained > 0 &&
-        __sync_fetch_and_add(&c->retained, -1) == 1 && reset->at->process->from_start)
-        context_end(reset->at, reset->call, key->context);
+    if (is_primary(key, c, reset) && c->flags & WIRE_CONTEXT_PRIMARY && c->retained > 0)
+        __sync_fetch_and_add(&c->retained, -1);
     return 0;
+}
+
+static long retained_each(void *map, struct wire_context_key *key, struct wire_context *c,
+                          struct reset *reset)
+{
+    if (is_primary(key, c, reset))
+        reset->retained += c->retained;
+    return 0;
+}
+
+/* A reference to the primary context went. A process that was not seen from its start may have
+ * others. */
+static __noinline void primary_unref(const struct at *at, const struct call *call, int32_t device)
+{
+    struct reset reset = {at, call, device, 0};
+    bpf_for_each_map_elem(&contexts, retained_each, &reset, 0);
+    if (reset.retained == 0 && at->process->from_start)
+        bpf_for_each_map_elem(&contexts, reset_each, &reset, 0);
 }
 
 static __noinline void primary_release(const struct at *at, const struct call *call)
 {
-    struct reset reset = {at, call, (int32_t)call->extra};
+    struct reset reset = {at, call, (int32_t)call->extra, 0};
     bpf_for_each_map_elem(&contexts, release_each, &reset, 0);
+    primary_unref(at, call, (int32_t)call->extra);
+}
+
+/* A green context keeps the primary one of its device, and has no memory of its own. */
+static __noinline void green_made(const struct at *at, const struct call *call)
+{
+    uint64_t green;
+    if (!read_word(at, call->address, false, &green) || !green)
+        return;
+    struct wire_context *c = context_make(at, green, (int32_t)call->extra);
+    if (!c)
+        return;
+    c->flags |= WIRE_CONTEXT_GREEN;
+    c->retained = 1;
+    device_tell(at, call, green, (int32_t)call->extra);
+}
+
+static __noinline void green_context(const struct at *at, const struct call *call)
+{
+    uint64_t context;
+    const struct wire_context *green = context_find(at, call->source);
+    if (!green || !read_word(at, call->address, false, &context) || !context)
+        return;
+    struct wire_context *c = context_make(at, context, green->device);
+    if (c)
+        c->flags |= WIRE_CONTEXT_GREEN;
+    device_tell(at, call, context, green->device);
+}
+
+/* At the entry of the call, so that no other can have got its handle before. */
+static __noinline void green_end(const struct at *at, struct call *call)
+{
+    struct wire_context *green = context_find(at, call->address);
+    call->has_removed = green && green->flags & WIRE_CONTEXT_GREEN && green->retained;
+    if (!call->has_removed)
+        return;
+    call->extra = (uint32_t)green->device;
+    green->retained = 0;
+}
+
+static __noinline void green_ended(const struct at *at, struct call *call, int32_t result)
+{
+    struct wire_context *green = context_find(at, call->address);
+    if (!call->has_removed)
+        return;
+    if (result == 0)
+        primary_unref(at, call, (int32_t)call->extra);
+    else if (green)
+        green->retained = 1;
 }
 
 static __noinline void note_tell(const struct at *at, const struct call *call)

@@ -90,6 +90,11 @@ static void proofs_end(const struct at *at)
 static __always_inline void copy_count(const struct at *at, const struct call *call, uint64_t size)
 {
     uint8_t direction = call->direction < 5 ? call->direction : 0;
+    if (call->recorder) {
+        __sync_fetch_and_add(&at->process->graph_copies, 1);
+        __sync_fetch_and_add(&at->process->graph_copied_bytes, size);
+        return;
+    }
     __sync_fetch_and_add(&at->process->copies[direction], 1);
     __sync_fetch_and_add(&at->process->copied_bytes[direction], size);
 }
@@ -136,7 +141,8 @@ static __always_inline void copy_tell(const struct at *at, const struct call *ca
                                       uint64_t address, uint64_t source, uint64_t size)
 {
     copy_count(at, call, size);
-    copy_record(at, call, address, source, size);
+    if (!call->recorder)
+        copy_record(at, call, address, source, size);
 }
 
 /* A copy whose return is left out, if its stack is the thread's last one; it is counted already.
@@ -242,7 +248,7 @@ static long batch_next(uint32_t i, struct batch *b)
 static __noinline void batch_done(const struct at *at, const struct call *call)
 {
     struct batch b = {at, call, call->extra};
-    if (b.n > WIRE_BATCH_MAX)
+    if (b.n > WIRE_BATCH_MAX && !call->recorder)
         __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
     bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_next, &b, 0);
 }
@@ -284,7 +290,7 @@ static long batch_3d_next(uint32_t i, struct batch *b)
 static __noinline void batch_3d_done(const struct at *at, const struct call *call)
 {
     struct batch b = {at, call, call->extra};
-    if (b.n > WIRE_BATCH_MAX)
+    if (b.n > WIRE_BATCH_MAX && !call->recorder)
         __sync_fetch_and_add(&at->process->lost_events, b.n - WIRE_BATCH_MAX);
     bpf_loop(WIRE_BATCH_COUNTED_MAX, batch_3d_next, &b, 0);
 }
@@ -292,6 +298,8 @@ static __noinline void batch_3d_done(const struct at *at, const struct call *cal
 static __noinline void range_tell(const struct at *at, const struct call *call,
                                   const struct wire_function *f, uint16_t kind)
 {
+    if (call->recorder)
+        return;
     struct wire_event *e = event_new(at, kind, call->function);
     if (!e)
         return;

@@ -26,6 +26,7 @@
 #include "observe/heap_callers.h"
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
+#include "trace/ask.h"
 
 /* ---- what it says ---- */
 
@@ -73,6 +74,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "functions", functions);
     json_field_u64(&json, "slow_functions", slow);
     json_field_bool(&json, "operator_new_unseen", news);
+    json_field_u64(&json, "unseen_news", load_relaxed(&s->unseen_news));
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);
@@ -146,6 +148,16 @@ static int process_hold(struct heap *h)
     return 0;
 }
 
+/* Two observers would count the same twice. */
+static int alone_check(struct heap *h)
+{
+    MEMOIR_CLEANUP(closep)
+    int other = h->options->socket ? trace_ask_open(h->options->socket) : -1;
+    if (other < 0)
+        return 0;
+    return fail(h, -EALREADY, "process %d is attached already", (int)h->options->pid);
+}
+
 static int probes_load(struct heap *h)
 {
     struct heap_kernel_options options = {
@@ -211,6 +223,8 @@ static int rights_check(struct heap *h)
 static int start(struct heap *h)
 {
     int r = process_hold(h);
+    if (r == 0)
+        r = alone_check(h);
     if (r == 0)
         r = probes_load(h);
     if (r == 0)

@@ -163,7 +163,7 @@ void heap_book_release(struct heap *h);
 /* What a node counted since it was told last. */
 struct heap_change heap_book_change(const struct heap_told *told, const struct heap_node *node);
 
-/* Calls that probes have seen. */
+/* Calls that probes have seen, by what they cost: one that is single-stepped is as many others. */
 uint64_t heap_calls(const struct heap *h);
 
 /* What the book has, all sites together. */

@@ -277,6 +277,7 @@ static int maps_find(struct kernel *k)
     k->machine = map_of(k, "machine");
     k->faults = map_of(k, "faults");
     k->users = map_of(k, "users");
+    k->graphs = map_of(k, "graphs");
     k->subordinates.n = UINT32_MAX; /* an earlier observer's may be there */
     kernel_subordinates_tell(k);
     k->ring = ring_buffer__new(map_of(k, "ring"), on_record, k, NULL);
@@ -375,12 +376,44 @@ int kernel_process_add(struct kernel *k, pid_t pid, uint64_t start_ns, uint32_t 
     return 0;
 }
 
+int kernel_process_switch(struct kernel *k, pid_t pid, bool on)
+{
+    uint32_t key = (uint32_t)pid;
+    struct wire_process before;
+    int r = kernel_process_get(k, pid, &before);
+    if (r < 0)
+        return r;
+    struct wire_process entry = {.start_ns = before.start_ns,
+                                 .generation = before.generation + 1,
+                                 .uid = before.uid,
+                                 .payer = before.payer,
+                                 .off = !on};
+    return bpf_map_update_elem(k->processes, &key, &entry, BPF_EXIST) < 0 ? -errno : 0;
+}
+
 void kernel_process_remove(struct kernel *k, pid_t pid)
 {
     uint32_t key = (uint32_t)pid;
     bpf_map_delete_elem(k->processes, &key);
     bpf_map_delete_elem(k->consumed, &key);
     bpf_map_delete_elem(k->python, &key);
+}
+
+/* Memory of a graph goes with its group. */
+static bool is_of_ended_graph(struct kernel *k, const struct wire_key *key,
+                              const struct wire_block *block)
+{
+    struct wire_process entry;
+    struct wire_graph group;
+    uint32_t pid = key->pid;
+    if (bpf_map_lookup_elem(k->processes, &pid, &entry) < 0 ||
+        (entry.generation & 0xffffff) != key->class_generation >> 8)
+        return true;
+    struct wire_graph_key at = {.pid = pid,
+                                .generation = entry.generation,
+                                .kind = WIRE_GRAPH_GROUP,
+                                .handle = block->context};
+    return bpf_map_lookup_elem(k->graphs, &at, &group) < 0;
 }
 
 bool kernel_block_stale(struct kernel *k, const struct wire_key *key,
@@ -391,6 +424,8 @@ bool kernel_block_stale(struct kernel *k, const struct wire_key *key,
     struct wire_context context;
     if (class == WIRE_MAPPING || class == WIRE_HANDLE || !block->context)
         return false;
+    if (class == WIRE_GRAPH)
+        return is_of_ended_graph(k, key, block);
     if (k->last.pid != key->pid || k->last.context != block->context ||
         (k->last.generation & 0xffffff) != key->class_generation >> 8) {
         uint32_t pid = key->pid;
@@ -545,6 +580,17 @@ static int context_purge(void *context, const struct wire_context_key *key,
     return 0;
 }
 
+static int graph_purge(void *context, const void *at, const void *value)
+{
+    struct purge *p = context;
+    const struct wire_graph_key *key = at;
+    if (p->stale(p->context, (pid_t)key->pid, key->generation)) {
+        bpf_map_delete_elem(p->kernel->graphs, key);
+        p->n++;
+    }
+    return 0;
+}
+
 static void known_purge(struct purge *p)
 {
     struct wire_known_key key, next;
@@ -565,6 +611,7 @@ size_t kernel_purge(struct kernel *k, bool (*stale)(void *context, pid_t pid, ui
     struct purge p = {k, stale, context, 0};
     kernel_blocks(k, block_purge, &p);
     kernel_contexts(k, context_purge, &p);
+    map_walk(k->graphs, sizeof(struct wire_graph_key), sizeof(struct wire_graph), graph_purge, &p);
     known_purge(&p);
     return p.n;
 }

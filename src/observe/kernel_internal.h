@@ -56,8 +56,8 @@ struct kernel {
     struct ring_buffer *ring, *stack_ring;
     struct wire_settings setting; /* as the kernel has them */
     struct wire_ranges subordinates;
-    int settings, processes, contexts, blocks, known, consumed, python, machine, faults,
-        users; /* maps */
+    int settings, processes, contexts, blocks, known, consumed, python, machine, faults, users,
+        graphs; /* maps */
     struct elf_parser *parser;
     struct attached attached[LIBRARIES_MAX];
     size_t n_attached;

@@ -44,6 +44,14 @@ struct {
 } blocks SEC(".maps");
 
 struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, WIRE_GRAPHS_MAX);
+    __type(key, struct wire_graph_key);
+    __type(value, struct wire_graph);
+} graphs SEC(".maps");
+
+struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
     __type(key, uint32_t);
@@ -116,7 +124,9 @@ struct call {
     uint8_t direction;
     uint8_t async;
     uint8_t spare[2];
-    uint32_t epoch; /* of the process, at entry */
+    uint32_t epoch;    /* of the process, at entry */
+    uint64_t stream;   /* that does its work; 0: the default one, or none */
+    uint64_t recorder; /* group of the graph that records it; 0: it is done */
 };
 
 /* The stack that a thread had last: most calls come from where the one before came from. */

@@ -150,7 +150,16 @@ static uint32_t block_flags(uint8_t class, uint8_t flags)
            (flags & WIRE_FUNCTION_SHARED ? TRACE_FLAG_SHARED : 0) |
            (class == WIRE_REGISTERED ? TRACE_FLAG_REGISTERED : 0) |
            (class == WIRE_MAPPING ? TRACE_FLAG_VIRTUAL : 0) |
+           (class == WIRE_GRAPH ? TRACE_FLAG_GRAPH : 0) |
            (class == WIRE_HANDLE || class == WIRE_ARRAY ? TRACE_FLAG_HANDLE : 0);
+}
+
+/* A mapping's context is its handle, that of memory of a graph the group that it belongs to. */
+static int32_t event_device(const struct observed *o, const struct wire_event *w)
+{
+    if (w->class == WIRE_MAPPING)
+        return -1;
+    return device_of(o, w->class == WIRE_GRAPH ? w->source : w->context);
 }
 
 static void event_begin(const struct observed *o, const struct wire_event *w, uint16_t kind,
@@ -160,7 +169,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .time_ns = w->time_ns,
         .address = w->address,
         .size = w->size,
-        .source = w->source,
+        .source = w->class == WIRE_GRAPH ? 0 : w->source,
         .call = w->call,
         .context = w->class == WIRE_HANDLE ? 0 : w->context, /* physical memory outlives contexts */
         .pid = o->pid,
@@ -168,7 +177,7 @@ static void event_begin(const struct observed *o, const struct wire_event *w, ui
         .kind = kind,
         .function = w->function,
         .result = w->result,
-        .device = w->class == WIRE_MAPPING ? -1 : device_of(o, w->context),
+        .device = event_device(o, w),
         .space = w->space,
         .direction = w->direction,
     };
@@ -387,40 +396,35 @@ void observed_event(struct observed *o, const struct wire_event *w)
     }
 }
 
-void observed_exit(struct observed *o)
+/* Nothing more is heard of it. */
+static void close_with(struct observed *o, enum process_book_end end)
 {
-    struct trace_event e = {
-        .time_ns = clock_monotonic_ns(), .kind = TRACE_EXIT, .pid = o->pid, .device = -1};
-    observed_tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
-    process_book_close(&o->book, o->options.keep_ended ? PROCESS_BOOK_CLOSED : PROCESS_BOOK_GOES);
+    process_book_close(&o->book, end);
     live_release(&o->live);
     stack_process_free(o->stacks);
     o->stacks = NULL;
 }
 
+void observed_exit(struct observed *o)
+{
+    struct trace_event e = {
+        .time_ns = clock_monotonic_ns(), .kind = TRACE_EXIT, .pid = o->pid, .device = -1};
+    observed_tell(o, &e);
+    close_with(o, o->options.keep_ended ? PROCESS_BOOK_CLOSED : PROCESS_BOOK_GOES);
+}
+
+void observed_off(struct observed *o)
+{
+    close_with(o, PROCESS_BOOK_GOES);
+}
+
 /* ---- losses ---- */
-
-void observed_pause(struct observed *o, bool paused)
-{
-    o->paused = paused;
-}
-
-bool observed_paused(const struct observed *o)
-{
-    return o->paused;
-}
-
-void observed_skip(struct observed *o)
-{
-    o->skipped++;
-}
 
 bool observed_losses(struct observed *o, const struct wire_process *process)
 {
-    uint64_t lost = process->lost_events - o->lost_events + o->skipped;
-    o->skipped = 0;
+    uint64_t lost = process->lost_events - o->lost_events;
     bool blocks = process->lost_blocks != o->lost_blocks;
     if (lost) {
         struct trace_event e = {.time_ns = clock_monotonic_ns(),

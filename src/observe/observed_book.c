@@ -59,7 +59,7 @@ static int device_enter(struct observed *o, int32_t ordinal)
 uint32_t observed_account(struct observed *o, uint8_t class, uint8_t space, uint8_t flags,
                           int32_t device)
 {
-    if (!o->book.w || class == WIRE_MAPPING || flags & WIRE_FUNCTION_SHARED)
+    if (!o->book.w || class == WIRE_MAPPING || class == WIRE_GRAPH || flags & WIRE_FUNCTION_SHARED)
         return 0;
     if (class == WIRE_REGISTERED)
         space = MEMOIR_SPACE_REGISTERED;

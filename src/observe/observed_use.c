@@ -29,7 +29,7 @@ static void block_taken(void *context, struct live_block *b)
     struct taken *t = context;
     int32_t device = b->device < 0 ? 0 : b->device;
     if (device != t->ordinal || b->space != MEMOIR_SPACE_DRAM || b->class == WIRE_MAPPING ||
-        b->flags & WIRE_FUNCTION_SHARED)
+        b->class == WIRE_GRAPH || b->flags & WIRE_FUNCTION_SHARED)
         return;
     if (b->flags & WIRE_FUNCTION_POOL)
         t->pool += b->size;

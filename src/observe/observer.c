@@ -83,14 +83,22 @@ static void running_remove(struct observer *o, pid_t pid)
     }
 }
 
-/* Its history stays for a while. */
-static void process_end(struct observer *o, struct observed *p)
+/* Its history stays for a while. `off`: it goes on, but its tracing is switched off. */
+static void process_close(struct observer *o, struct observed *p, bool off)
 {
     running_remove(o, observed_pid(p));
-    observed_exit(p);
+    if (off)
+        observed_off(p);
+    else
+        observed_exit(p);
     size_t slot = o->n_ended++ % OBSERVER_ENDED_MAX;
     observed_free(o->ended[slot], false);
     o->ended[slot] = p;
+}
+
+static void process_end(struct observer *o, struct observed *p)
+{
+    process_close(o, p, false);
 }
 
 static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t generation)
@@ -98,7 +106,7 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
     struct wire_process entry;
     struct observed *p = NULL;
     if (o->n_running + 1 >= WIRE_PROCESSES_MAX || kernel_process_get(o->kernel, pid, &entry) < 0 ||
-        entry.generation != generation)
+        entry.generation != generation || entry.off)
         return NULL;
     struct observed_options options = {
         .kernel = o->kernel,
@@ -164,7 +172,7 @@ static bool room_make(struct observer *o)
     if (now < o->full_until_ns)
         return false;
     kernel_attached_unmark(o->kernel);
-    targets_running(on_used, o);
+    targets_running(NULL, on_used, o);
     size_t n = kernel_attached_evict(o->kernel);
     o->room_ns += clock_monotonic_ns() - now;
     if (n == 0)
@@ -253,9 +261,7 @@ static void on_record(void *context, const void *record, size_t bytes)
     if (kind == WIRE_RECORD_COPY && bytes >= sizeof(struct wire_copy)) {
         const struct wire_copy *copy = record;
         p = process_for(o, (pid_t)copy->pid, copy->generation);
-        if (p && observed_paused(p))
-            observed_skip(p);
-        else if (p)
+        if (p)
             observed_copy(p, copy);
     } else if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
         if (event->kind == TRACE_EXIT) {
@@ -263,10 +269,6 @@ static void on_record(void *context, const void *record, size_t bytes)
             return;
         }
         p = process_for(o, (pid_t)event->pid, event->generation);
-        if (p && observed_paused(p) && event->kind != TRACE_NONE) {
-            observed_skip(p);
-            return;
-        }
         if (p)
             observed_event(p, event);
         if (p && event->kind == TRACE_FAILED && o->facts)
@@ -429,7 +431,7 @@ static void round_make(struct observer *o, bool purge)
 static int adopt_each(void *context, pid_t pid, const struct wire_process *entry)
 {
     struct observer *o = context;
-    if (!is_alive(pid, entry->start_ns))
+    if (entry->off || !is_alive(pid, entry->start_ns))
         return 0;
     struct observed *p = observer_find(o, pid);
     if (!p)
@@ -463,13 +465,65 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     return r;
 }
 
-int observer_pause(struct observer *o, pid_t pid, bool paused)
+/* ---- switching off and on ---- */
+
+/* False: its tracing is switched off. */
+static bool is_on(void *context, pid_t pid)
 {
+    struct observer *o = context;
+    struct wire_process entry;
+    return kernel_process_get(o->kernel, pid, &entry) < 0 || !entry.off;
+}
+
+static void on_released(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    kernel_attached_release(o->kernel, fd);
+}
+
+static int off_each(void *context, pid_t pid, const struct wire_process *entry)
+{
+    if (entry->off)
+        targets_of(pid, on_released, context);
+    return 0;
+}
+
+/* Remove the probes of libraries that are mapped only by processes whose tracing is off. Probes belong to a file, so while
+ * another process needs them they stay, and do nothing in those. */
+static void libraries_release(struct observer *o)
+{
+    size_t n = 0, more;
+    kernel_attached_mark_all(o->kernel);
+    kernel_processes(o->kernel, off_each, o);
+    targets_running(is_on, on_used, o);
+    while ((more = kernel_attached_evict(o->kernel)) > 0)
+        n += more;
+    if (n)
+        log_info("removed the probes of %zu libraries: no process that is traced uses them", n);
+}
+
+int observer_switch(struct observer *o, pid_t pid, bool on)
+{
+    struct wire_process entry;
     observer_drain(o); /* what was called before counts as before */
-    struct observed *p = observer_find(o, pid);
-    if (!p)
+    int r = kernel_process_get(o->kernel, pid, &entry);
+    if (r < 0)
         return -ESRCH;
-    observed_pause(p, paused);
+    if (!entry.off == on)
+        return 0;
+    r = kernel_process_switch(o->kernel, pid, on);
+    if (r < 0)
+        return r;
+    if (on) {
+        targets_of(pid, on_library, o);
+        return 0;
+    }
+    struct observed *p = observer_find(o, pid);
+    if (p)
+        process_close(o, p, true);
+    kernel_purge(o->kernel, is_stale, o);
+    kernel_users_count(o->kernel);
+    libraries_release(o);
     return 0;
 }
 
@@ -498,7 +552,7 @@ static int libraries_attach(struct observer *o)
     }
     targets_installed(options->search, on_installed, o);
     if (options->pid == 0)
-        targets_running(on_library, o);
+        targets_running(is_on, on_library, o);
     if (kernel_attached(o->kernel) == 0)
         log_warn("no driver library was found to trace: probes follow when a process maps one");
     return 0;
@@ -703,7 +757,7 @@ static void on_tick(struct observer *o, int fd, uint64_t *ticks)
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
     if (o->scan && *ticks % SCAN_TICKS == 0)
-        targets_scan(o->scan, on_library, o);
+        targets_scan(o->scan, is_on, on_library, o);
     kept_check(o);
     for (size_t i = 0; o->facts && i < WIRE_PROCESSES_MAX; i++)
         if (o->running[i])

@@ -23,11 +23,13 @@
 #include "observe/stack.bpf.h"
 
 #include "observe/context.bpf.h"
+#include "observe/group.bpf.h"
 
 #include "observe/block.bpf.h"
 #include "observe/handle.bpf.h"
 
 #include "observe/copy.bpf.h"
+#include "observe/graph.bpf.h"
 
 /* ---- entry and return ---- */
 
@@ -40,6 +42,7 @@ static __noinline void arguments_take(struct pt_regs *regs, const struct wire_fu
     call->size = argument(&a, f->size);
     call->source = argument(&a, f->source);
     call->extra = argument(&a, f->extra);
+    call->stream = argument(&a, f->stream);
     if (f->flags & (WIRE_FUNCTION_NARROW | WIRE_FUNCTION_NARROW_SIZE))
         call->size = (uint32_t)call->size;
     if (f->flags & WIRE_FUNCTION_NARROW) {
@@ -125,6 +128,24 @@ static __noinline void done(const struct at *at, struct call *call, const struct
     case WIRE_OP_CONTEXT_MAKE:
         context_made(at, call, f->unit);
         break;
+    case WIRE_OP_CAPTURE_BEGIN:
+        capture_begun(at, call);
+        break;
+    case WIRE_OP_GRAPH_NODE:
+        node_added(at, call, f);
+        break;
+    case WIRE_OP_GRAPH_EXEC:
+        exec_made(at, call);
+        break;
+    case WIRE_OP_GRAPH_END:
+        graph_end(at, call, f->unit);
+        break;
+    case WIRE_OP_GREEN_MAKE:
+        green_made(at, call);
+        break;
+    case WIRE_OP_GREEN_CONTEXT:
+        green_context(at, call);
+        break;
     case WIRE_OP_CONTEXT_END:
         if (at->thread->n_contexts > 0 && context_of(at) == call->address)
             context_pop(at->thread);
@@ -168,6 +189,10 @@ static __always_inline void begun(const struct at *at, struct call *call,
     case WIRE_OP_HANDLE_FREE:
         handle_drop(at, call, call->address);
         break;
+    case WIRE_OP_GREEN_END:
+        green_end(at, call);
+        proofs_end(at);
+        break;
     case WIRE_OP_UNMAP:
     case WIRE_OP_CONTEXT_END:
     case WIRE_OP_DEVICE_RESET:
@@ -209,6 +234,7 @@ static __always_inline void call_begin(struct pt_regs *regs, const struct at *at
     call->direction = f->direction;
     call->async = !!(f->flags & WIRE_FUNCTION_ASYNC);
     call->epoch = at->process->epoch;
+    call->recorder = 0;
     arguments_take(regs, f, call);
 }
 
@@ -236,7 +262,9 @@ static __always_inline int enter(struct pt_regs *regs, bool skips)
     bool returns = wire_op_returns(f->op);
     struct call *call = &at.thread->brief;
     call_begin(regs, &at, call, number, f, sp);
-    if (skips && f->op == WIRE_OP_COPY && copy_proved(&at, call)) {
+    if (f->stream && at.process->captures && f->op < WIRE_OP_CAPTURE_BEGIN)
+        call->recorder = recorder_of(&at, call->stream);
+    if (skips && f->op == WIRE_OP_COPY && !call->recorder && copy_proved(&at, call)) {
         copy_brief(&at, regs, call, sp);
         return 1;
     }
@@ -267,7 +295,7 @@ static __always_inline void leave(struct pt_regs *regs)
     if (!call)
         return;
     int32_t result = returned(regs);
-    if (f->op == WIRE_OP_COPY)
+    if (f->op == WIRE_OP_COPY && !call->recorder)
         copy_checked(&at, call, result);
     if (result != 0)
         proofs_end(&at);
@@ -276,7 +304,16 @@ static __always_inline void leave(struct pt_regs *regs)
     case WIRE_OP_ALLOC_PITCH:
     case WIRE_OP_ALLOC_ARRAY:
     case WIRE_OP_REGISTER:
-        alloc_done(&at, call, f, result);
+        if (call->recorder && result == 0)
+            record_done(&at, call, f);
+        else
+            alloc_done(&at, call, f, result);
+        break;
+    case WIRE_OP_CAPTURE_END:
+        capture_end(&at, call, result);
+        break;
+    case WIRE_OP_GREEN_END:
+        green_ended(&at, call, result);
         break;
     case WIRE_OP_HANDLE_MAKE:
         handle_make(&at, call, f, result);

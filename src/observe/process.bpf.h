@@ -105,6 +105,8 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     p->n_contexts = 0;
     p->from_start = 0;
     p->calls = p->faults = p->unchecked = p->doubtful = 0;
+    p->graph_blocks = p->graph_bytes = p->graph_copies = p->graph_copied_bytes = 0;
+    p->captures = p->n_graphs = 0;
     p->epoch++;
     for (int i = 0; i < 5; i++)
         p->copies[i] = p->copied_bytes[i] = 0;
@@ -148,7 +150,7 @@ static bool here(struct at *at)
     struct wire_process *p = bpf_map_lookup_elem(&processes, &at->pid);
     if (!p && at->settings->all)
         p = process_make(at->pid, BPF_CORE_READ(task, group_leader));
-    if (!p)
+    if (!p || p->off)
         return false;
     at->process = p;
     at->thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

@@ -16,7 +16,7 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 5,
+    WIRE_LAYOUT = 6,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -24,6 +24,8 @@ enum {
     WIRE_CONTEXTS_MAX = 16384,
     WIRE_CONTEXTS_QUOTA = 64,  /* of one process; memory of further ones counts without a context */
     WIRE_CONTEXT_STACK = 8,    /* contexts that one thread has pushed */
+    WIRE_GRAPHS_MAX = 1 << 15, /* captures, graphs with memory, executable ones: all processes */
+    WIRE_GRAPHS_QUOTA = 4096,  /* of one process; memory of further ones is counted as lost */
     WIRE_BLOCKS_MAX = 1 << 20, /* live blocks of all processes */
     WIRE_BLOCKS_QUOTA = 1 << 18, /* live blocks of one process, unless settings say otherwise */
     WIRE_USER_QUOTA = 1 << 19,   /* live blocks of all processes of one user but root, likewise */
@@ -88,7 +90,17 @@ enum wire_op {
     WIRE_OP_PRIMARY_RELEASE = 25, /* a reference to the primary context of device `extra` goes */
     WIRE_OP_CONTEXT_PUSH = 26,    /* `address` is the thread's context until it is popped */
     WIRE_OP_COPY_3D_BATCH = 27, /* `extra` copies as the CUDA_MEMCPY3D_BATCH_OPs at `address` say */
-    WIRE_OPS = 28,
+    WIRE_OP_CAPTURE_BEGIN = 28, /* work submitted to `stream` is recorded, not done, from now on; in
+                                   graph `source`, or a new one if there is no such argument */
+    WIRE_OP_CAPTURE_END = 29,   /* `stream` does its work again; *address is the graph */
+    WIRE_OP_GRAPH_NODE = 30,    /* a node is added to graph `source`: enum wire_node in `unit` says
+                                   what lies at `address` */
+    WIRE_OP_GRAPH_EXEC = 31,    /* *address is an executable graph made from graph `source` */
+    WIRE_OP_GRAPH_END = 32,     /* graph `address` goes; an executable one with `unit` 1 */
+    WIRE_OP_GREEN_MAKE = 33,    /* *address is a green context of device `extra` */
+    WIRE_OP_GREEN_CONTEXT = 34, /* *address is a context that stands for green context `source` */
+    WIRE_OP_GREEN_END = 35,     /* green context `address` goes */
+    WIRE_OPS = 36,
 };
 
 enum wire_function_flags {
@@ -101,6 +113,13 @@ enum wire_function_flags {
     WIRE_FUNCTION_NARROW_SIZE = 1u << 6, /* the size has 32 bits, addresses have all */
 };
 
+/* What describes a node of a graph. */
+enum wire_node {
+    WIRE_NODE_ALLOC = 0, /* CUDA_MEM_ALLOC_NODE_PARAMS */
+    WIRE_NODE_COPY = 1,  /* CUDA_MEMCPY3D */
+    WIRE_NODE_ANY = 2,   /* CUgraphNodeParams */
+};
+
 /* The row of a probe table, as the kernel needs it. Arguments have numbers from 1, so that
  * 0 is none; from 7 on they lie on the stack. */
 struct wire_function {
@@ -110,7 +129,8 @@ struct wire_function {
     uint8_t flags;                        /* enum wire_function_flags */
     uint8_t address, size, source, extra; /* numbers of arguments */
     uint32_t unit;                        /* bytes of an element */
-    uint32_t spare;
+    uint8_t stream; /* number of the argument that says which stream does the work */
+    uint8_t spare[3];
 };
 
 /* Does its return matter? A call that only says where a thread is, or sets bytes, is taken to
@@ -118,7 +138,8 @@ struct wire_function {
 static inline bool wire_op_returns(uint8_t op)
 {
     return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_CONTEXT_SET &&
-           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_CONTEXT_PUSH && op != WIRE_OP_NOTE;
+           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_CONTEXT_PUSH && op != WIRE_OP_NOTE &&
+           op != WIRE_OP_GRAPH_END;
 }
 
 /* Names of blocks: addresses, and handles, which may have the same values. */
@@ -129,6 +150,7 @@ enum wire_class {
     WIRE_MAPPING = 3,
     WIRE_REGISTERED = 4,
     WIRE_SYSTEM = 5, /* a mapping that the operating system made; only in events */
+    WIRE_GRAPH = 6,  /* memory of a node of a graph: `context` of the block is its group */
 };
 
 /* Blocks of earlier processes with the same PID have another generation and are never found. */
@@ -142,7 +164,7 @@ struct wire_block {
     uint64_t size;
     uint64_t time_ns; /* CLOCK_MONOTONIC */
     uint64_t call;
-    uint64_t context; /* of a mapping: its handle */
+    uint64_t context; /* of a mapping: its handle; of memory of a graph: its group */
     uint32_t context_generation;
     uint32_t site; /* of a stack that the kernel recognised; 0: see the ring */
     uint16_t function;
@@ -165,14 +187,54 @@ struct wire_context_key {
     uint64_t context;         /* 0: not known */
 };
 
+enum wire_context_flags {
+    WIRE_CONTEXT_PRIMARY = 1u << 0,
+    /* A green context, or the handle that stands for it: its memory is the primary context's and
+     * goes with that. */
+    WIRE_CONTEXT_GREEN = 1u << 1,
+};
+
 /* Totals are those of all contexts of a process. */
 struct wire_context {
     int32_t device;      /* the process's own number; -1: not known */
     uint32_t generation; /* grows when all its memory goes at once */
-    uint32_t retained;   /* references to a primary context, if all of them were seen */
-    uint32_t spare;
+    uint32_t retained;   /* references to the primary context of the device that it stands for */
+    uint32_t flags;      /* enum wire_context_flags */
     struct wire_counters space[WIRE_SPACES];
 };
+
+/* ---- graphs ----
+ *
+ * Memory of a graph has an address from the moment when its node is added; the driver gives it
+ * bytes when the graph is launched, which is not observed. So it is counted as recorded, never
+ * as live. A *group* is the memory of one graph and of the executable graphs made from it: it
+ * goes with the last of them. */
+enum wire_graph_kind {
+    WIRE_GRAPH_GROUP = 0,   /* by number */
+    WIRE_GRAPH_HANDLE = 1,  /* a graph */
+    WIRE_GRAPH_EXEC = 2,    /* an executable graph */
+    WIRE_GRAPH_CAPTURE = 3, /* a stream that records */
+    WIRE_GRAPH_THREAD = 4,  /* a thread that began a recording */
+};
+
+struct wire_graph_key {
+    uint32_t pid, generation; /* of the process */
+    uint32_t kind;            /* enum wire_graph_kind */
+    uint32_t tid;             /* of a default stream, which each thread has for itself; else 0 */
+    uint64_t handle;          /* or number */
+};
+
+struct wire_graph {
+    uint64_t group; /* number; 0: none yet */
+    uint64_t bytes; /* of a group */
+    uint32_t blocks;
+    uint32_t references; /* of a group: handles; of a thread: its recordings */
+    uint32_t tid;        /* of a recording: the thread that began it */
+    uint32_t spare;
+};
+
+/* Set in numbers of groups, so that none is the handle of a context. */
+#define WIRE_GROUP_BIT (1ull << 63)
 
 /* What a process has put into a ring. */
 struct wire_share {
@@ -195,7 +257,9 @@ struct wire_process {
     uint32_t n_contexts;
     uint32_t from_start; /* its first call into the driver was seen */
     uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */
-    uint32_t payer;      /* the user whose quota its blocks are counted in; 0: none, it is root's */
+    uint32_t off;        /* tracing of it is switched off: probes of it do nothing */
+    uint32_t reserved;
+    uint32_t payer; /* the user whose quota its blocks are counted in; 0: none, it is root's */
     uint64_t calls;
     uint64_t live_blocks;
     uint64_t default_context;         /* of threads that have set none */
@@ -206,6 +270,10 @@ struct wire_process {
     uint64_t
         doubtful; /* of those, the ones between a checked copy and the next one, which failed */
     uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
+    uint64_t graph_blocks, graph_bytes;  /* memory that graphs recorded and that they have still */
+    uint64_t graph_copies, graph_copied_bytes; /* that were recorded, and are done by launches */
+    uint32_t captures;                         /* streams that record at this moment */
+    uint32_t n_graphs;                         /* entries in the table of graphs */
     /* What was not kept, and why: */
     uint64_t lost_events;             /* the ring or the process's share of it was full */
     uint64_t lost_stacks;             /* of those, call sites only */
@@ -364,5 +432,7 @@ static_assert(sizeof(struct wire_block) == 48, "two compilers");
 static_assert(sizeof(struct wire_event) == 104, "two compilers");
 static_assert(sizeof(struct wire_copy) == 72, "two compilers");
 static_assert(sizeof(struct wire_known_key) == 40, "two compilers");
+static_assert(sizeof(struct wire_graph_key) == 24, "two compilers");
+static_assert(sizeof(struct wire_graph) == 32, "two compilers");
 static_assert(sizeof(struct wire_known) == 152, "two compilers");
 #endif

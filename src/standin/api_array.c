@@ -58,7 +58,7 @@ static CUresult array_new(struct context *c, const CUDA_ARRAY3D_DESCRIPTOR *d, s
     a->shape.height = height;
     a->shape.depth = depth;
     a->row_bytes = row;
-    object_add(&a->object, OBJECT_ARRAY, c);
+    object_add(&a->object, OBJECT_ARRAY, context_memory(c));
     *ret = a;
     return CUDA_SUCCESS;
 }
@@ -172,7 +172,7 @@ static CUresult mipmap_create(CUmipmappedArray *ret, const CUDA_ARRAY3D_DESCRIPT
     if (r == CUDA_SUCCESS && !m)
         r = CUDA_ERROR_OUT_OF_MEMORY;
     if (m) {
-        object_add(&m->object, OBJECT_MIPMAP, c);
+        object_add(&m->object, OBJECT_MIPMAP, context_memory(c));
         CUDA_ARRAY3D_DESCRIPTOR shape = *d;
         while (r == CUDA_SUCCESS && m->count < levels && m->count < LEVELS_MAX) {
             r = array_new(c, &shape, &m->levels[m->count]);

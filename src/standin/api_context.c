@@ -25,10 +25,15 @@ CUresult context_current(struct context **ret)
 
     if (!c)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (c->destroyed)
+    if (c->destroyed || (c->green && c->device->primary->destroyed))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *ret = c;
     return CUDA_SUCCESS;
+}
+
+struct context *context_memory(struct context *c)
+{
+    return c->green ? c->device->primary : c;
 }
 
 static CUresult push(struct context *c)
@@ -71,6 +76,21 @@ static struct context *context_new(struct device *d, unsigned flags)
     return c;
 }
 
+struct context *context_green_new(struct device *d, struct green *g)
+{
+    struct context *c = context_new(d, 0);
+
+    if (c)
+        c->green = g;
+    return c;
+}
+
+void context_green_end(struct context *c)
+{
+    stream_drop_context(c);
+    c->destroyed = true;
+}
+
 static CUresult create(CUcontext *ret, unsigned flags, CUdevice dev)
 {
     struct device *d = device_of(dev);
@@ -104,7 +124,7 @@ static CUresult destroy(CUcontext handle)
 {
     state_lock();
     struct context *c = context_of(handle);
-    if (!c || c->primary) {
+    if (!c || c->primary || c->green) {
         state_unlock();
         return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
     }
@@ -216,6 +236,22 @@ static CUresult get_flags(unsigned *ret)
 }
 API(cuCtxGetFlags, get_flags, (unsigned int *flags), (flags))
 
+CUresult context_primary_retain(struct device *d, struct context **ret)
+{
+    struct context *c = d->primary ? d->primary : context_new(d, 0);
+
+    if (!c)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    d->primary = c;
+    if (!c->primary || c->destroyed)
+        activate(c);
+    c->primary = true;
+    c->destroyed = false;
+    c->retained++;
+    *ret = c;
+    return CUDA_SUCCESS;
+}
+
 static CUresult primary_retain(CUcontext *ret, CUdevice dev)
 {
     struct device *d = device_of(dev);
@@ -225,20 +261,9 @@ static CUresult primary_retain(CUcontext *ret, CUdevice dev)
     if (!d)
         return CUDA_ERROR_INVALID_DEVICE;
     state_lock();
-    struct context *c = d->primary ? d->primary : context_new(d, 0);
-    if (!c) {
-        state_unlock();
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    d->primary = c;
-    if (!c->primary || c->destroyed)
-        activate(c);
-    c->primary = true;
-    c->destroyed = false;
-    c->retained++;
-    *ret = c;
+    CUresult r = context_primary_retain(d, ret);
     state_unlock();
-    return CUDA_SUCCESS;
+    return r;
 }
 API(cuDevicePrimaryCtxRetain, primary_retain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
 
@@ -247,6 +272,12 @@ static void primary_end(struct context *c)
 {
     deactivate(c);
     c->destroyed = true;
+}
+
+void context_primary_release(struct device *d)
+{
+    if (--d->primary->retained == 0 && !d->primary->destroyed)
+        primary_end(d->primary);
 }
 
 static CUresult primary_release(CUdevice dev)
@@ -259,8 +290,8 @@ static CUresult primary_release(CUdevice dev)
     state_lock();
     if (!d->primary || d->primary->retained == 0)
         r = CUDA_ERROR_INVALID_CONTEXT;
-    else if (--d->primary->retained == 0 && !d->primary->destroyed)
-        primary_end(d->primary);
+    else
+        context_primary_release(d);
     state_unlock();
     return r;
 }

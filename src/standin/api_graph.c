@@ -1,5 +1,5 @@
 /* api_graph.c: graphs. Memory of an allocation node has its address from the moment when the node is added, but becomes live
- * when the graph is launched. */
+ * when the graph is launched (graph_memory.c). */
 #include <stdlib.h>
 
 #include "standin/graph.h"
@@ -7,14 +7,6 @@
 #include "standin/stream.h"
 
 #define AUTO_FREE_ON_LAUNCH 1u
-
-/* Addresses of an allocation node. They stay taken while a node or a live block uses them. */
-struct graph_memory {
-    unsigned refs;
-    struct context *context;
-    uint64_t address, size;
-    bool live;
-};
 
 struct graph_node {
     struct object object;
@@ -43,45 +35,9 @@ struct graph_exec {
     unsigned flags;
 };
 
-/* ---- memory of nodes ---- */
-
-static void graph_memory_unref(struct graph_memory *m)
-{
-    if (--m->refs > 0)
-        return;
-    arena_give(&m->context->device->memory, m->address, m->size);
-    device_publish(m->context->device);
-    free(m);
-}
-
-void graph_memory_dropped(struct graph_memory *m)
-{
-    m->live = false;
-    graph_memory_unref(m);
-}
-
-static CUresult graph_memory_new(struct context *c, size_t size, struct graph_memory **ret)
-{
-    struct graph_memory *m = calloc(1, sizeof(*m));
-    struct device *d = c->device;
-
-    if (!m)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    m->address = device_has_room(d, size) ? arena_take(&d->memory, size) : 0;
-    if (!m->address) {
-        free(m);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    m->refs = 1;
-    m->context = c;
-    m->size = size;
-    *ret = m;
-    return CUDA_SUCCESS;
-}
-
 /* ---- building ---- */
 
-static struct graph *graph_new(void)
+struct graph *graph_new(void)
 {
     struct graph *g = calloc(1, sizeof(*g));
 
@@ -184,7 +140,7 @@ static CUresult add_alloc(struct graph *g, struct context *c, size_t size, CUdev
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     n->memory = m;
-    *ret_address = m->address;
+    *ret_address = graph_memory_address(m);
     *ret = n;
     return CUDA_SUCCESS;
 }
@@ -229,8 +185,7 @@ static CUresult graph_create(CUgraph *ret, unsigned flags)
 }
 API(cuGraphCreate, graph_create, (CUgraph * phGraph, unsigned int flags), (phGraph, flags))
 
-/* Needs the lock. */
-static void graph_free(struct graph *g)
+void graph_free(struct graph *g)
 {
     nodes_free(g->first);
     object_remove(&g->object);
@@ -393,7 +348,7 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
         copy->origin = n;
         object_add(&copy->object, OBJECT_NODE, NULL);
         if (copy->type == CU_GRAPH_NODE_MEM_ALLOC)
-            copy->memory->refs++;
+            graph_memory_ref(copy->memory);
         *last = copy;
         last = &copy->next;
     }
@@ -411,6 +366,26 @@ static CUresult instantiate(CUgraphExec *ret, CUgraph handle, unsigned long long
 API(cuGraphInstantiateWithFlags, instantiate,
     (CUgraphExec * phGraphExec, CUgraph hGraph, unsigned long long flags),
     (phGraphExec, hGraph, flags))
+/* The form of CUDA 10 and 11, with room for a message. */
+API(cuGraphInstantiate_v2, instantiate,
+    (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
+     size_t bufferSize),
+    (phGraphExec, hGraph, 0))
+
+static CUresult instantiate_params(CUgraphExec *ret, CUgraph handle,
+                                   CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+    if (!p)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = instantiate(ret, handle, p->flags);
+    p->error_node = NULL;
+    p->result = r == CUDA_SUCCESS ? 0 : 1;
+    return r;
+}
+API_PTSZ(cuGraphInstantiateWithParams, instantiate_params,
+         (CUgraphExec * phGraphExec, CUgraph hGraph,
+          CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
+         (phGraphExec, hGraph, instantiateParams))
 
 static CUresult exec_destroy(CUgraphExec handle)
 {
@@ -425,27 +400,6 @@ static CUresult exec_destroy(CUgraphExec handle)
     return e ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 API(cuGraphExecDestroy, exec_destroy, (CUgraphExec hGraphExec), (hGraphExec))
-
-static CUresult run_alloc(struct graph_memory *m, bool again)
-{
-    struct block *b;
-
-    state_lock();
-    CUresult r = m->context->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
-    if (r == CUDA_SUCCESS && m->live && again)
-        memory_drop(memory_begins(m->address));
-    if (r == CUDA_SUCCESS && m->live)
-        r = CUDA_ERROR_INVALID_VALUE;
-    if (r == CUDA_SUCCESS)
-        r = memory_add(STANDIN_GRAPH, m->context->device, m->context, m->address, m->size, &b);
-    if (r == CUDA_SUCCESS) {
-        b->graph_memory = m;
-        m->live = true;
-        m->refs++;
-    }
-    state_unlock();
-    return r;
-}
 
 static CUresult run_free(CUdeviceptr address)
 {
@@ -468,7 +422,7 @@ static CUresult run(struct graph_exec *e)
         else if (n->type == CU_GRAPH_NODE_MEMSET)
             r = set_run(&n->set);
         else if (n->type == CU_GRAPH_NODE_MEM_ALLOC)
-            r = run_alloc(n->memory, e->flags & AUTO_FREE_ON_LAUNCH);
+            r = graph_memory_run(n->memory, e->flags & AUTO_FREE_ON_LAUNCH);
         else if (n->type == CU_GRAPH_NODE_MEM_FREE)
             r = run_free(n->address);
     }
@@ -557,75 +511,3 @@ API(cuGraphExecMemsetNodeSetParams, exec_set_set,
     (CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
      CUcontext ctx),
     (hGraphExec, hNode, memsetParams))
-
-/* Memory of graphs goes back when it is freed: there is nothing to trim. */
-static CUresult trim(CUdevice dev)
-{
-    return device_of(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-}
-API(cuDeviceGraphMemTrim, trim, (CUdevice device), (device))
-
-/* ---- recording ---- */
-
-static CUresult capture_begin(CUstream stream, int mode)
-{
-    struct stream *s;
-
-    if (mode < 0 || mode > 2)
-        return CUDA_ERROR_INVALID_VALUE;
-    state_lock();
-    CUresult r = stream_of(stream, &s);
-    if (r == CUDA_SUCCESS && (!s || s->capture))
-        r = s ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (r == CUDA_SUCCESS) {
-        s->capture = graph_new();
-        if (!s->capture)
-            r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    state_unlock();
-    return r;
-}
-API_PTSZ(cuStreamBeginCapture, capture_begin, (CUstream hStream), (hStream, 0))
-API_PTSZ(cuStreamBeginCapture_v2, capture_begin, (CUstream hStream, int mode), (hStream, mode))
-
-static CUresult capture_end(CUstream stream, CUgraph *ret)
-{
-    struct stream *s;
-
-    if (!ret)
-        return CUDA_ERROR_INVALID_VALUE;
-    state_lock();
-    CUresult r = stream_of(stream, &s);
-    if (r == CUDA_SUCCESS && (!s || !s->capture))
-        r = CUDA_ERROR_ILLEGAL_STATE;
-    if (r == CUDA_SUCCESS) {
-        struct graph *g = s->capture;
-        s->capture = NULL;
-        if (s->invalidated) {
-            graph_free(g);
-            g = NULL;
-            r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        }
-        s->invalidated = false;
-        *ret = g;
-    }
-    state_unlock();
-    return r;
-}
-API_PTSZ(cuStreamEndCapture, capture_end, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
-
-static CUresult capture_status(CUstream stream, int *ret)
-{
-    struct stream *s;
-
-    if (!ret)
-        return CUDA_ERROR_INVALID_VALUE;
-    state_lock();
-    CUresult r = stream_of(stream, &s);
-    if (r == CUDA_SUCCESS)
-        *ret = s && s->capture;
-    state_unlock();
-    return r;
-}
-API_PTSZ(cuStreamIsCapturing, capture_status, (CUstream hStream, int *captureStatus),
-         (hStream, captureStatus))

@@ -5,11 +5,6 @@
 #include "standin/stream.h"
 #include "standin/timing.h"
 
-struct event {
-    struct object object;
-    struct timespec recorded;
-};
-
 CUresult stream_of(CUstream handle, struct stream **ret)
 {
     *ret = NULL;
@@ -35,9 +30,24 @@ void stream_drop_context(const struct context *c)
         n = tree_ceiling(&standin.objects, n->key + 1);
         if (o->context != c || (o->kind != OBJECT_STREAM && o->kind != OBJECT_EVENT))
             continue;
+        if (o->kind == OBJECT_STREAM)
+            stream_capture_drop((struct stream *)o);
         object_remove(o);
         free(o);
     }
+}
+
+CUresult stream_make(CUstream *ret, struct context *c, unsigned flags, int priority)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    s->flags = flags;
+    s->priority = priority;
+    object_add(&s->object, OBJECT_STREAM, c);
+    *ret = s;
+    return CUDA_SUCCESS;
 }
 
 static CUresult stream_new(CUstream *ret, unsigned flags, int priority)
@@ -48,17 +58,8 @@ static CUresult stream_new(CUstream *ret, unsigned flags, int priority)
         return CUDA_ERROR_INVALID_VALUE;
     state_lock();
     CUresult r = context_current(&c);
-    if (r == CUDA_SUCCESS) {
-        struct stream *s = calloc(1, sizeof(*s));
-        if (s) {
-            s->flags = flags;
-            s->priority = priority;
-            object_add(&s->object, OBJECT_STREAM, c);
-            *ret = s;
-        } else {
-            r = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
+    if (r == CUDA_SUCCESS)
+        r = stream_make(ret, c, flags, priority);
     state_unlock();
     return r;
 }
@@ -75,6 +76,7 @@ static CUresult stream_destroy(CUstream handle)
     if (r == CUDA_SUCCESS && !s)
         r = CUDA_ERROR_INVALID_HANDLE;
     if (r == CUDA_SUCCESS) {
+        stream_capture_drop(s);
         object_remove(&s->object);
         free(s);
     }
@@ -163,8 +165,10 @@ static CUresult event_record(CUevent handle, CUstream stream)
     state_lock();
     struct event *e = object_of(handle, OBJECT_EVENT);
     CUresult r = e ? stream_of(stream, &s) : CUDA_ERROR_INVALID_HANDLE;
-    if (r == CUDA_SUCCESS)
+    if (r == CUDA_SUCCESS) {
         clock_gettime(CLOCK_MONOTONIC, &e->recorded);
+        e->capture = s ? s->capture : NULL;
+    }
     state_unlock();
     return r;
 }
@@ -204,7 +208,16 @@ static CUresult stream_wait(CUstream stream, CUevent event)
     struct stream *s;
 
     state_lock();
-    CUresult r = object_of(event, OBJECT_EVENT) ? stream_of(stream, &s) : CUDA_ERROR_INVALID_HANDLE;
+    struct event *e = object_of(event, OBJECT_EVENT);
+    CUresult r = e ? stream_of(stream, &s) : CUDA_ERROR_INVALID_HANDLE;
+    if (r == CUDA_SUCCESS && e->capture && !s)
+        r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    else if (r == CUDA_SUCCESS && s && s->capture && e->capture != s->capture)
+        r = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    else if (r == CUDA_SUCCESS && e->capture && !s->capture) {
+        s->capture = e->capture;
+        s->joined = true;
+    }
     state_unlock();
     return r;
 }

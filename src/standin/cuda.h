@@ -31,6 +31,9 @@ typedef enum {
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
     CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+    CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
     CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
@@ -48,6 +51,8 @@ typedef struct graph *CUgraph;
 typedef struct graph_node *CUgraphNode;
 typedef struct graph_exec *CUgraphExec;
 typedef struct external *CUexternalMemory;
+typedef struct green *CUgreenCtx;
+typedef struct resources *CUdevResourceDesc;
 typedef struct function *CUfunction;
 
 typedef struct {
@@ -190,6 +195,28 @@ typedef struct {
     long long reserved2;
 } CUgraphNodeParams;
 static_assert(sizeof(CUgraphNodeParams) == 256, "the vendor's size");
+
+typedef struct {
+    unsigned long long flags;
+    CUstream upload_stream;
+    CUgraphNode error_node; /* out */
+    unsigned int result;    /* out */
+} CUDA_GRAPH_INSTANTIATE_PARAMS;
+static_assert(sizeof(CUDA_GRAPH_INSTANTIATE_PARAMS) == 32, "the vendor's size");
+
+enum { CU_DEV_RESOURCE_SM = 1 };
+
+typedef struct {
+    unsigned int type;
+    unsigned char padding[92];
+    union {
+        struct {
+            unsigned int count, partition_min, aligned;
+        } sm;
+        unsigned char room[48];
+    };
+} CUdevResource;
+static_assert(sizeof(CUdevResource) == 144, "the vendor's size");
 
 typedef struct {
     unsigned int src_access_order;

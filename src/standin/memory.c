@@ -36,7 +36,7 @@ CUresult memory_add(enum standin_kind kind, struct device *device, struct contex
     b->id = ++standin.next_id;
     b->kind = kind;
     b->device = device;
-    b->context = context;
+    b->context = context ? context_memory(context) : NULL;
     tree_insert(kind == STANDIN_RESERVED ? &standin.reservations : &standin.blocks, &b->node);
     counts_live(kind, device, size);
     if (ret)

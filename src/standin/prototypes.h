@@ -290,3 +290,25 @@ PROTOTYPE(cuStreamQuery, (CUstream hStream))
 PROTOTYPE(cuStreamSynchronize, (CUstream hStream))
 PROTOTYPE(cuThreadExchangeStreamCaptureMode, (int *mode))
 PROTOTYPE(cuStreamWaitEvent, (CUstream hStream, CUevent hEvent, unsigned int Flags))
+PROTOTYPE(cuGraphInstantiate_v2, (CUgraphExec * phGraphExec, CUgraph hGraph,
+                                  CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize))
+PROTOTYPE(cuGraphInstantiateWithParams, (CUgraphExec * phGraphExec, CUgraph hGraph,
+                                         CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams))
+PROTOTYPE(cuDeviceGetGraphMemAttribute, (CUdevice device, int attr, void *value))
+PROTOTYPE(cuDeviceSetGraphMemAttribute, (CUdevice device, int attr, void *value))
+PROTOTYPE(cuStreamBeginCaptureToGraph,
+          (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
+           const void *dependencyData, size_t numDependencies, int mode))
+PROTOTYPE(cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, int type))
+PROTOTYPE(cuDevSmResourceSplitByCount,
+          (CUdevResource * result, unsigned int *nbGroups, const CUdevResource *input,
+           CUdevResource *remaining, unsigned int useFlags, unsigned int minCount))
+PROTOTYPE(cuDevResourceGenerateDesc,
+          (CUdevResourceDesc * phDesc, CUdevResource *resources, unsigned int nbResources))
+PROTOTYPE(cuGreenCtxCreate,
+          (CUgreenCtx * phCtx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags))
+PROTOTYPE(cuGreenCtxDestroy, (CUgreenCtx hCtx))
+PROTOTYPE(cuGreenCtxGetDevResource, (CUgreenCtx hCtx, CUdevResource *resource, int type))
+PROTOTYPE(cuGreenCtxStreamCreate,
+          (CUstream * phStream, CUgreenCtx greenCtx, unsigned int flags, int priority))
+PROTOTYPE(cuCtxFromGreenCtx, (CUcontext * pContext, CUgreenCtx hCtx))

@@ -114,7 +114,7 @@ void standin_counts(struct standin_counts *ret)
 
 uint64_t device_used(const struct device *d)
 {
-    return arena_used(&d->memory) + arena_used(&d->low) + d->physical_bytes +
+    return arena_used(&d->memory) + arena_used(&d->low) + d->physical_bytes + d->graph.reserved +
            d->contexts * SHARED_CONTEXT_BYTES;
 }
 

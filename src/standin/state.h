@@ -17,6 +17,13 @@
 
 #define STANDIN_VERSION 13000 /* what cuDriverGetVersion() tells: CUDA 13.0 */
 
+/* Memory of graphs on one device (graph_memory.c). */
+struct graph_pool {
+    struct arena addresses; /* opened when first used */
+    uint64_t used, used_high;
+    uint64_t reserved, reserved_high; /* bytes of the device */
+};
+
 struct device {
     int number; /* the process's own number */
     int index;  /* the machine's number: differs with CUDA_VISIBLE_DEVICES */
@@ -26,6 +33,7 @@ struct device {
     unsigned contexts;
     struct context *primary;
     struct pool *default_pool, *current_pool;
+    struct graph_pool graph;
 };
 
 /* Never freed, so that a stale handle is recognised. */
@@ -35,6 +43,7 @@ struct context {
     bool primary;
     atomic_bool destroyed; /* the thread whose current one it is reads it without the lock */
     unsigned retained;     /* of the primary one */
+    struct green *green;   /* that it stands for, or NULL */
     unsigned flags;
     uint64_t id;
 };
@@ -69,6 +78,9 @@ enum object_kind {
     OBJECT_NODE,
     OBJECT_EXEC,
     OBJECT_EXTERNAL,
+    OBJECT_GRAPH_MEMORY,
+    OBJECT_RESOURCES,
+    OBJECT_GREEN,
 };
 
 struct object {
@@ -158,6 +170,14 @@ void state_unlock(void);
 CUresult context_current(struct context **ret);
 /* A context that the program names: NULL unless it is known and alive. */
 struct context *context_of(CUcontext handle);
+/* The context whose memory it allocates: that of a green context is the primary one's. */
+struct context *context_memory(struct context *c);
+/* One more and one less reference to the primary context of a device. */
+CUresult context_primary_retain(struct device *d, struct context **ret);
+void context_primary_release(struct device *d);
+/* A context that stands for a green one, and its end. NULL: out of memory. */
+struct context *context_green_new(struct device *d, struct green *g);
+void context_green_end(struct context *c);
 
 struct device *device_of(CUdevice device); /* NULL: there is none */
 

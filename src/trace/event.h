@@ -64,6 +64,8 @@ enum trace_flags {
                                     address space: only this exact value names the block */
     TRACE_FLAG_SYSTEM = 1u << 7, /* a mapping of host memory that the operating system told of: CUDA
                                     allocations may lie inside it, and copies belong to those first */
+    TRACE_FLAG_GRAPH = 1u << 8,  /* memory of a node of a graph: it has bytes on the device when the
+                                    graph was launched, which is not observed: in no sum */
 };
 
 /* CUDA_ERROR_OUT_OF_MEMORY, in `result` of TRACE_FAILED. Other drivers' values are translated to it. */

@@ -136,7 +136,8 @@ enum trace_class {
     TRACE_CLASS_VIRTUAL = 3,    /* TRACE_FLAG_VIRTUAL */
     TRACE_CLASS_SYSTEM = 4,     /* TRACE_FLAG_SYSTEM */
     TRACE_CLASS_IMPLICIT = 5,   /* known from copies only */
-    TRACE_CLASSES = 6,
+    TRACE_CLASS_GRAPH = 6,      /* TRACE_FLAG_GRAPH */
+    TRACE_CLASSES = 7,
 };
 
 struct trace_flow {

@@ -18,6 +18,7 @@ static enum trace_class class_of(uint32_t flags)
            : flags & TRACE_FLAG_REGISTERED ? TRACE_CLASS_REGISTERED
            : flags & TRACE_FLAG_VIRTUAL    ? TRACE_CLASS_VIRTUAL
            : flags & TRACE_FLAG_SYSTEM     ? TRACE_CLASS_SYSTEM
+           : flags & TRACE_FLAG_GRAPH      ? TRACE_CLASS_GRAPH
                                            : TRACE_CLASS_OWN;
 }
 

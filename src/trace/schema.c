@@ -21,8 +21,8 @@ static const char *const system_words[] = {"none",  "fault",  "reclaim", "migrat
                                            "split", "advise", "lock",    "unlock",  "oom"};
 static const char *const state_words[] = {NULL, "allocated", "freed", "unknown"};
 static const char *const end_words[] = {"none", "free", "reset", "exit", "lost"};
-static const char *const class_words[] = {"own",     "shared", "registered",
-                                          "virtual", "system", "implicit"};
+static const char *const class_words[] = {"own",    "shared",   "registered", "virtual",
+                                          "system", "implicit", "graph"};
 static const char *const space_words[] = {
     [0] = "unknown", [1] = "heap",  [2] = "mapped",  [3] = "pinned",  [4] = "managed",
     [5] = "shared",  [6] = "chain", [16] = "dram",   [17] = "l1",     [18] = "l1_small",

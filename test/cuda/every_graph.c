@@ -137,6 +137,70 @@ static void recorded(bool twin, CUstream s, bool first_form)
     OK(cuGraphExecDestroy, e);
 }
 
+static uint64_t graph_bytes(int attribute)
+{
+    uint64_t bytes = 0;
+
+    OK(cuDeviceGetGraphMemAttribute, 0, attribute, &bytes);
+    return bytes;
+}
+
+/* A graph's memory takes bytes of the device at its launch, and keeps them when it is freed. */
+static void graph_pool(bool twin, CUstream s)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc = {
+        .pool = {.type = CU_MEM_ALLOCATION_PINNED, .location = {CU_MEM_LOCATION_DEVICE, 0}},
+        .bytesize = 3 << 20};
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = 1}; /* frees at the next launch */
+    CUgraphNode node;
+    CUgraphExec e;
+    CUgraph g;
+    uint64_t zero = 0, before = graph_bytes(2);
+
+    OK(cuGraphCreate, &g, 0);
+    OK(cuGraphAddMemAllocNode, &node, g, NULL, 0, &alloc);
+    OK_TWIN(cuGraphInstantiateWithParams, ptsz, &e, g, &params);
+    HOLDS(graph_bytes(0) == 0 && graph_bytes(2) == before);
+    OK_TWIN(cuGraphLaunch, ptsz, e, s);
+    OK_TWIN(cuGraphLaunch, ptsz, e, s);
+    HOLDS(graph_bytes(0) == 3 << 20 && graph_bytes(2) == before + (4 << 20));
+    OK(cuMemFree_v2, alloc.dptr);
+    HOLDS(graph_bytes(0) == 0 && graph_bytes(2) == before + (4 << 20));
+    OK(cuDeviceGraphMemTrim, 0);
+    HOLDS(graph_bytes(2) == 0 && graph_bytes(3) >= 4 << 20);
+    OK(cuDeviceSetGraphMemAttribute, 0, 3, &zero);
+    HOLDS(graph_bytes(3) == 0);
+    OK(cuGraphExecDestroy, e);
+    OK(cuGraphInstantiate_v2, &e, g, NULL, NULL, 0);
+    OK(cuGraphExecDestroy, e);
+    OK(cuGraphDestroy, g);
+}
+
+/* A second stream joins the recording of the first, which goes into a graph that is there. */
+static void joined(bool twin, CUstream s)
+{
+    CUstream other;
+    CUevent fork;
+    CUgraph g, ended;
+    CUdeviceptr a;
+
+    OK(cuStreamCreate, &other, 0);
+    OK(cuEventCreate, &fork, 0);
+    OK(cuGraphCreate, &g, 0);
+    OK_TWIN(cuStreamBeginCaptureToGraph, ptsz, s, g, NULL, NULL, 0, 2);
+    OK_TWIN(cuEventRecord, ptsz, fork, s);
+    OK_TWIN(cuStreamWaitEvent, ptsz, other, fork, 0);
+    OK_TWIN(cuMemAllocAsync, ptsz, &a, SIZE, other);
+    FAILS_TWIN(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2, ptds, a, 1, 16); /* it is not there yet */
+    FAILS_TWIN(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, cuStreamEndCapture, ptsz, other, &ended);
+    OK_TWIN(cuStreamEndCapture, ptsz, s, &ended);
+    HOLDS(ended == g);
+    OK_TWIN(cuStreamSynchronize, ptsz, other);
+    OK(cuGraphDestroy, g);
+    OK(cuEventDestroy_v2, fork);
+    OK(cuStreamDestroy_v2, other);
+}
+
 void every_graph(bool twin)
 {
     CUstream s;
@@ -146,5 +210,7 @@ void every_graph(bool twin)
     nodes(twin, s);
     recorded(twin, s, true);
     recorded(twin, s, false);
+    graph_pool(twin, s);
+    joined(twin, s);
     OK(cuStreamDestroy_v2, s);
 }

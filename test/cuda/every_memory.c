@@ -45,6 +45,44 @@ void every_device(void)
     FAILS(CUDA_ERROR_NOT_FOUND, cuGetExportTable, &table, &uuid);
 }
 
+/* Memory of a green context is the primary one's. */
+static void green_contexts(void)
+{
+    CUcontext primary, before, c, again;
+    CUdevResource all, part[4], rest;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUdeviceptr a, b;
+    CUstream s;
+    unsigned n = 4;
+
+    OK(cuCtxGetCurrent, &before);
+    OK(cuDevicePrimaryCtxRetain, &primary, 0);
+    OK(cuDeviceGetDevResource, 0, &all, CU_DEV_RESOURCE_SM);
+    OK(cuDevSmResourceSplitByCount, part, &n, &all, &rest, 0, 16);
+    HOLDS(n == 4 && part[3].sm.count == 16 && rest.sm.count == all.sm.count - 64);
+    OK(cuDevResourceGenerateDesc, &desc, part, 1);
+    OK(cuGreenCtxCreate, &green, desc, 0, 1);
+    OK(cuGreenCtxGetDevResource, green, &rest, CU_DEV_RESOURCE_SM);
+    HOLDS(rest.sm.count == 16);
+    OK(cuCtxFromGreenCtx, &c, green);
+    OK(cuCtxFromGreenCtx, &again, green);
+    HOLDS(c == again && c != primary);
+    OK(cuCtxSetCurrent, c);
+    OK(cuMemAlloc_v2, &a, 4096);
+    OK(cuMemAlloc_v2, &b, 4096);
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy_v2, c);
+    OK(cuGreenCtxStreamCreate, &s, green, 1, 0);
+    OK(cuMemFreeAsync, b, s);
+    OK(cuStreamDestroy_v2, s);
+    OK(cuGreenCtxDestroy, green);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGreenCtxDestroy, green);
+    OK(cuCtxSetCurrent, primary);
+    OK(cuMemFree_v2, a);
+    OK(cuDevicePrimaryCtxRelease_v2, 0);
+    OK(cuCtxSetCurrent, before);
+}
+
 void every_context(void)
 {
     CUcontext before, c, other;
@@ -83,6 +121,7 @@ void every_context(void)
     OK(cuDevicePrimaryCtxReset_v2, 0);
     OK(cuDevicePrimaryCtxRelease_v2, 0);
     OK(cuCtxSetCurrent, before);
+    green_contexts();
 }
 
 static void every_host(void)

@@ -25,8 +25,8 @@ PATIENCE_S = 60
 class Program:
     """A program that reads commands and answers each with one line."""
 
-    def __init__(self, path=PROGRAM, prefix=(), **environment):
-        self.process = subprocess.Popen([*prefix, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+    def __init__(self, path=PROGRAM, prefix=(), arguments=(), **environment):
+        self.process = subprocess.Popen([*prefix, str(path), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                                         env={**os.environ, **environment})
         self.pid = self.process.pid
         self.rest = b""

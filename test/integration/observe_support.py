@@ -129,6 +129,17 @@ class ObserveTest(CudaTest):
             self.skipTest(self.reason)
         super().setUp()
 
+    @classmethod
+    def shared(cls):
+        """One observer with default options for all tests of the class that only look at what it tells: to load and remove
+        probes takes most of a test's time."""
+        if "_shared" not in cls.__dict__ or cls._shared.process.poll() is not None:
+            holder = tempfile.TemporaryDirectory()
+            cls.addClassCleanup(holder.cleanup)
+            cls._shared = Observer(holder.name, f"shared-{cls.__name__.lower()}"[:30])
+            cls.addClassCleanup(cls._shared.stop)
+        return cls._shared
+
     def observer(self, *options, books=None, system_calls=True, prefix=()):
         observer = Observer(self.folder, self.id().rsplit(".", 1)[-1].replace("_", "-")[:30], *options, books=books,
                             system_calls=system_calls, prefix=prefix)

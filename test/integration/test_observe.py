@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 class Exactness(ObserveTest):
     def test_live_bytes_after_every_step(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         for words in (("alloc", MIB), ("alloc", 12345), ("alloc", 4 * MIB, "managed"), ("alloc", 3 * MIB, "pool"),
@@ -29,7 +29,7 @@ class Exactness(ObserveTest):
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 9 * MIB)
 
     def test_every_entry_point(self):
-        observer = self.observer()
+        observer = self.shared()
         for way in ("name", "version"):
             with self.subTest(way=way):
                 drive = self.drive(way)
@@ -41,7 +41,7 @@ class Exactness(ObserveTest):
                 self.assertEqual(traced["lost"]["blocks"], 0)
 
     def test_failing_calls_and_bad_arguments(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", MIB)
@@ -51,7 +51,7 @@ class Exactness(ObserveTest):
         self.assert_same(observer, drive.pid, drive("counts"))
 
     def test_a_free_that_fails_keeps_its_block(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive(MEMOIR_STANDIN_FAIL="cuMemFree_v2:1")
         drive.ok("primary", 0)
         drive.ok("alloc", 3 * MIB)
@@ -61,7 +61,7 @@ class Exactness(ObserveTest):
         self.assertEqual(traced["history_live_bytes"], 3 * MIB)
 
     def test_threads_that_hand_addresses_on(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         traced = self.assert_same(observer, drive.pid, drive.ok("phase", "handoff", 100000, 4))
@@ -69,7 +69,7 @@ class Exactness(ObserveTest):
         self.assertEqual(traced["lost"]["replaced"], 0)
 
     def test_a_million_events(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         answer = drive.ok("phase", "churn", 500000, 2)
@@ -78,7 +78,7 @@ class Exactness(ObserveTest):
         self.assertEqual(traced["lost"]["unknown_frees"], 0)
 
     def test_contexts_end_in_one_step(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("context", 0)
         drive.ok("alloc", 8 * MIB)
@@ -90,7 +90,7 @@ class Exactness(ObserveTest):
         self.assertEqual(live(observer.traced(drive.pid), "dram"), 0)
 
     def test_copies_are_counted_each_way(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", MIB)
@@ -106,7 +106,7 @@ class Exactness(ObserveTest):
 
 class Processes(ObserveTest):
     def test_two_processes_apart(self):
-        observer = self.observer()
+        observer = self.shared()
         one, two = self.drive(), self.drive()
         one.ok("primary", 0)
         two.ok("primary", 0)
@@ -116,7 +116,7 @@ class Processes(ObserveTest):
         self.assertEqual(live(observer.traced(two.pid), "dram"), 7 * MIB)
 
     def test_exec_begins_anew(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", 5 * MIB)
@@ -126,14 +126,14 @@ class Processes(ObserveTest):
         self.assertEqual(live(traced, "dram"), MIB)
 
     def test_fork_leaves_the_parent_as_it_is(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", 5 * MIB)
         self.assert_same(observer, drive.pid, drive("fork"))
 
     def test_a_killed_process_is_purged(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", 5 * MIB)
@@ -163,7 +163,7 @@ class Processes(ObserveTest):
 
     def test_only_root_sees_a_process_that_its_user_may_not_trace(self):
         """It acts for more than its real user, whom its history must not be shown, or has hidden itself."""
-        observer = self.observer()
+        observer = self.shared()
         nobody = ("--reuid=65534", "--regid=65534", "--clear-groups")
         for setup, options, owner in (
                 ("os.setresuid(65534, 0, 0)", (), 0), ("os.setresuid(0, 65534, 0)", (), 0),
@@ -279,7 +279,7 @@ class Faults(ObserveTest):
                 self.assertIn("'/run/memoird' must be a directory of root's that no other user can write to", done.stderr)
 
     def test_requests_that_make_no_sense(self):
-        observer = self.observer()
+        observer = self.shared()
         for request in ("", "dump", "dump x", "dump -1", "dump 4194305", "trace 0", "nonsense", "dump 1"):
             with self.assertRaises(RuntimeError, msg=request):
                 observer.ask(request)

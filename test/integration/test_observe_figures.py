@@ -78,7 +78,7 @@ class FiguresTest(ObserveTest):
 
 class Forms(FiguresTest):
     def test_old_forms_have_narrow_sizes(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0)")
         # The upper half of the register is not part of the argument.
@@ -89,7 +89,7 @@ class Forms(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), 512 * 16)
 
     def test_levels_of_a_mipmapped_array(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0)")
         program("import struct; d = create_string_buffer(struct.pack('QQQIIII', 64, 64, 0, 0x20, 1, 0, 0)); h = c_void_p()")
@@ -97,7 +97,7 @@ class Forms(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), (64 * 64 + 32 * 32) * 4)
 
     def test_a_batch_of_copies_is_counted_whole(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0)")
         program("n = 200; a, b = alloc(1 << 20), alloc(1 << 20)")
@@ -111,7 +111,7 @@ class Forms(FiguresTest):
 
 
     def test_a_batch_of_shaped_copies(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0); import struct; a, b = alloc(1 << 20), alloc(1 << 20)")
         program("one = lambda p: struct.pack('IIQQQQ', 1, 0, p.value, 0, 0, 0)")
@@ -122,7 +122,7 @@ class Forms(FiguresTest):
         self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (70, 70 * 1024))
 
     def test_a_multicast_object_has_no_memory_of_its_own(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0); h = c_uint64(); p = create_string_buffer(__import__('struct').pack('IIQQQ', 1, 0, 2 << 20, 0, 0))")
         self.assertEqual(program("r = c.cuMulticastCreate(byref(h), p)"), 0)
@@ -143,7 +143,7 @@ class System(FiguresTest):
         return json.loads(told.stdout)
 
     def test_huge_pages_and_brk(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0); a = alloc(4 << 20); libc = ctypes.CDLL(None); libc.sbrk.restype = c_void_p")
         program("h = libc.sbrk(c_size_t(8 << 20))")
@@ -162,7 +162,7 @@ class Copies(FiguresTest):
     """Small copies of ranges that were copied before are counted at their entry: their return is not looked at."""
 
     def begin(self, *options, **more):
-        observer = self.observer(*options)
+        observer = self.observer(*options) if options else self.shared()
         program = self.program(**more)
         program("primary(0); a = alloc(1 << 20); b = create_string_buffer(1 << 20)")
         return observer, program
@@ -244,7 +244,7 @@ class Copies(FiguresTest):
 
 class Contexts(FiguresTest):
     def test_the_last_release_of_a_primary_context_frees_its_memory(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0); primary(0); alloc(1 << 20)")
         program("r = c.cuDevicePrimaryCtxRelease_v2(0)")
@@ -253,7 +253,7 @@ class Contexts(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
 
     def test_physical_memory_outlives_contexts(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("primary(0); h = physical(4 << 20); alloc(1 << 20)")
         self.assertEqual(live(observer.traced(program.pid), "dram"), 5 * MIB)
@@ -277,7 +277,7 @@ class Contexts(FiguresTest):
         self.assertEqual((live(traced, "dram"), traced["history_live_bytes"], traced["live_blocks"]), (3 * MIB, 3 * MIB, 1))
 
     def test_a_popped_context_uncovers_the_one_below(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program()
         program("a = primary(0); b = primary(1); c.cuCtxSetCurrent(b)")
         program("c.cuCtxPushCurrent_v2(a); o = c_void_p(); r = c.cuCtxPopCurrent_v2(byref(o))")
@@ -288,7 +288,7 @@ class Contexts(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
 
     def test_contexts_of_one_process_leave_room_for_others(self):
-        observer = self.observer()
+        observer = self.shared()
         program, other = self.program(), self.drive()
         program("primary(0); p = c_uint64()")
         program("for i in range(20000): c.cuCtxSetCurrent(c_void_p(0x1000 + i)); c.cuMemHostAlloc(byref(p), c_size_t(4096), 0)")
@@ -299,7 +299,7 @@ class Contexts(FiguresTest):
 
 class Handles(FiguresTest):
     def test_a_release_that_fails_takes_nothing(self):
-        observer = self.observer()
+        observer = self.shared()
         program = self.program(MEMOIR_STANDIN_FAIL="cuMemRelease:2+")
         program("primary(0); h = physical(4 << 20); va = c_uint64()")
         self.assertEqual(program("r = c.cuMemAddressReserve(byref(va), c_size_t(4 << 20), c_size_t(0), c_uint64(0), "
@@ -343,7 +343,7 @@ class Endurance(FiguresTest):
             os.close(fd)
 
     def test_ended_processes_leave_nothing_behind(self):
-        observer = self.observer()
+        observer = self.shared()
         ended = set()
         for _ in range(5):
             drive = self.drive()
@@ -358,7 +358,7 @@ class Endurance(FiguresTest):
             self.assertEqual(self.entries(observer, name) & ended, set(), name)
 
     def test_a_process_that_gets_the_pid_of_another_inherits_nothing(self):
-        observer = self.observer()
+        observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
         drive.ok("alloc", 5 * MIB)
@@ -428,7 +428,7 @@ class Endurance(FiguresTest):
         self.assert_same(observer, drive.pid, drive.ok("alloc", MIB))
 
     def test_requests_are_answered_while_events_never_end(self):
-        observer = self.observer()
+        observer = self.shared()
         drives = [self.drive() for _ in range(3)]
         for drive in drives:
             drive.ok("primary", 0)

@@ -10,6 +10,7 @@
 #include "ledger/cgroups.h"
 #include "ledger/headroom.h"
 #include "ledger/host.h"
+#include "ledger/host_cgroup.h"
 
 static void headroom_leaves_out_what_can_be_reclaimed(void **state)
 {
@@ -160,6 +161,63 @@ static void unreadable_limit_is_an_error_and_an_absent_one_is_not(void **state)
     assert_int_equal(cgroup_memory_headroom(&memory), 4);
 }
 
+/* /proc/PID/cgroup of both versions; the memory controller may share a hierarchy. */
+static void path_is_that_of_the_memory_controller(void **state)
+{
+    static const struct {
+        const char *text, *path;
+        bool v1;
+    } cases[] = {
+        {"0::/two\n", "/two", false},
+        {"4:memory:/one\n", "/one", true},
+        {"4:cpu,memory:/one\n", "/one", true},
+        {"4:memory,cpu:/one\n", "/one", true},
+        {"4:memory:/one\n0::/two\n", "/one", true},
+        {"0::/two\n4:memory:/one\n", "/one", true},
+        {"4:memoryx:/wrong\n0::/two\n", "/two", false},
+        {"4:mapped:/wrong\n0::/two\n", "/two", false}, /* as long as "memory" */
+        {"4:name=memory:/wrong\n0::/two\n", "/two", false},
+        {"0::/1234567\n", NULL, false},
+        {"0::/123456\n", "/123456", false},
+        {"0::relative\n", NULL, false},
+        {"4:cpu:/wrong\n", NULL, false},
+        {"nonsense\n0:nonsense\n", NULL, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char path[8] = "none";
+        bool v1 = !cases[i].v1;
+        struct lines lines = {.fd = -1, .data = cases[i].text, .n = strlen(cases[i].text)};
+        assert_int_equal(cgroup_path_parse(&lines, path, sizeof(path), &v1), !!cases[i].path);
+        assert_string_equal(path, cases[i].path ? cases[i].path : "none");
+        assert_int_equal(v1, cases[i].path ? cases[i].v1 : !cases[i].v1);
+    }
+}
+
+static void process_of_no_cgroup_has_the_machines_headroom(void **state)
+{
+    char root[128];
+    snprintf(root, sizeof(root), "%s/cgroups", tree_root);
+    cgroup_write("", "50", "1", "0", false);
+    tree_printf("meminfo", "MemTotal: 5 kB\nMemAvailable: 4 kB\n");
+    tree_printf("10/cgroup", "nonsense\n");
+    struct headroom h = headroom_below(tree_root, root, 10);
+    assert_int_equal(h.kind, HEADROOM_MACHINE);
+    assert_int_equal(h.bytes, 4096);
+    assert_int_equal(h.limit_bytes, 5120);
+    tree_printf("10/cgroup", "0::/../a\n"); /* of another namespace: its limits cannot be seen */
+    assert_int_equal(headroom_below(tree_root, root, 10).kind, HEADROOM_MACHINE);
+    tree_printf("10/cgroup", "0::/\n");
+    h = headroom_below(tree_root, root, 10);
+    assert_int_equal(h.kind, HEADROOM_CGROUP);
+    assert_int_equal(h.bytes, 49);
+    assert_int_equal(h.limit_bytes, 50);
+    /* The one with less decides; the first of two that are equal. */
+    tree_printf("meminfo", "MemTotal: 1 kB\nMemAvailable: 0 kB\n");
+    assert_int_equal(headroom_below(tree_root, root, 10).kind, HEADROOM_MACHINE);
+    cgroup_write("", "50", "50", "0", false);
+    assert_int_equal(headroom_below(tree_root, root, 10).kind, HEADROOM_MACHINE);
+}
+
 struct seen {
     size_t n;
     uint64_t limits[4];
@@ -207,6 +265,120 @@ static void all_above_are_read_and_the_first_error_is_told(void **state)
     cgroup_write("", "many", "1", "0", false);
     assert_int_equal(walk("/a/b", &seen), -EBADMSG);
     assert_int_equal(seen.n, 1);
+    tree_printf("cgroups/a/file", "no folder\n");
+    assert_int_equal(walk("/a/file", &seen), -ENOTDIR);
+    assert_int_equal(seen.n, 0);
+}
+
+/* ---- the rows that the process table keeps ---- */
+
+static void tightest_limit_of_all_above_is_told(void **state)
+{
+    static const struct {
+        const char *root, *a, *b;
+        uint64_t limit, headroom;
+    } cases[] = {
+        {"300", "200", "100", 100, 90}, {"100", "200", "300", 100, 90},
+        {"200", "100", "300", 100, 90}, {"max", "max", "300", 300, 290},
+        {"max", "70", "max", 70, 60},
+    };
+    struct host_cgroups *cgroups;
+    char root[128];
+    snprintf(root, sizeof(root), "%s/cgroups", tree_root);
+    assert_int_equal(host_cgroups_new(root, &cgroups), 0);
+    const struct host_cgroup *g = host_cgroup_ref(cgroups, "/a/b", false);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        cgroup_write("", cases[i].root, "10", "0", false);
+        cgroup_write("a", cases[i].a, "10", "0", false);
+        cgroup_write("a/b", cases[i].b, "10", "0", false);
+        host_cgroups_refresh(cgroups, i + 1, 0, 1);
+        assert_true(g->known && g->limited && g->has_used);
+        assert_int_equal(g->used_bytes, 10);
+        assert_int_equal(g->limit_bytes, cases[i].limit);
+        assert_int_equal(g->headroom_bytes, cases[i].headroom);
+    }
+    /* What is gone is not told any more. */
+    cgroup_write("", "max", "10", "0", false);
+    cgroup_write("a", "max", "10", "0", false);
+    cgroup_write("a/b", "lots", "many", "0", false);
+    host_cgroups_refresh(cgroups, 100, 0, 1);
+    assert_false(g->known || g->limited || g->has_used);
+    assert_int_equal(g->used_bytes | g->limit_bytes | g->headroom_bytes, 0);
+    host_cgroup_unref(cgroups, g);
+    host_cgroups_free(cgroups);
+    host_cgroups_free(NULL);
+}
+
+/* How many rows were read at `now_ns`. */
+static size_t read_at(const struct host_cgroup *const *rows, size_t n, uint64_t now_ns)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        found += rows[i] && rows[i]->read_ns == now_ns;
+    return found;
+}
+
+static void figures_are_read_in_turn_when_they_are_old(void **state)
+{
+    struct host_cgroups *cgroups;
+    const struct host_cgroup *rows[5];
+    assert_int_equal(host_cgroups_new(tree_root, &cgroups), 0);
+    for (size_t i = 0; i < 5; i++) {
+        char path[8];
+        snprintf(path, sizeof(path), "/%zu", i);
+        rows[i] = host_cgroup_ref(cgroups, path, false);
+        assert_ptr_equal(host_cgroup_ref(cgroups, path, false), rows[i]); /* one for each path */
+        assert_ptr_not_equal(rows[i], i ? rows[0] : NULL);
+    }
+    const struct host_cgroup *v1 = host_cgroup_ref(cgroups, "/0", true);
+    assert_ptr_not_equal(v1, rows[0]);
+    host_cgroup_unref(cgroups, v1);
+
+    host_cgroups_refresh(cgroups, 1, 1000, 2); /* never read yet, however young the clock is */
+    assert_int_equal(read_at(rows, 5, 1), 2);
+    host_cgroups_refresh(cgroups, 2, 1000, 2);
+    assert_int_equal(read_at(rows, 5, 2), 2);
+    assert_int_equal(read_at(rows, 5, 1), 2); /* the others' turn */
+    host_cgroups_refresh(cgroups, 3, 1000, 9);
+    assert_int_equal(read_at(rows, 5, 3), 1);
+    host_cgroups_refresh(cgroups, 1001, 1000, 9);
+    assert_int_equal(read_at(rows, 5, 1001), 2); /* those that are as old as that */
+    host_cgroups_refresh(cgroups, 1002, 5000, 9);
+    assert_int_equal(read_at(rows, 5, 1002), 0);
+
+    /* A row stays until the last one gives it back; the turn goes on without it. */
+    host_cgroups_refresh(cgroups, 5000, 100, 1);
+    for (size_t i = 0; i < 4; i++) {
+        host_cgroup_unref(cgroups, rows[i]);
+        assert_ptr_equal(host_cgroup_ref(cgroups, rows[i]->path, false), rows[i]);
+        host_cgroup_unref(cgroups, rows[i]);
+        host_cgroup_unref(cgroups, rows[i]);
+        rows[i] = NULL;
+        host_cgroups_refresh(cgroups, 6000 + i, 0, 1);
+        assert_int_equal(read_at(rows, 5, 6000 + i), 1);
+    }
+    host_cgroup_unref(cgroups, NULL);
+    host_cgroups_free(cgroups);
+}
+
+static void rows_are_limited_in_number_and_in_length(void **state)
+{
+    struct host_cgroups *cgroups;
+    char path[32], root[CGROUP_ROOT_MAX + 8];
+    assert_int_equal(host_cgroups_new(tree_root, &cgroups), 0);
+    for (size_t i = 0; i <= HOST_CGROUPS_MAX; i++) {
+        snprintf(path, sizeof(path), "/%zu", i);
+        assert_int_equal(host_cgroup_ref(cgroups, path, false) != NULL, i < HOST_CGROUPS_MAX);
+    }
+    assert_non_null(host_cgroup_ref(cgroups, "/0", false)); /* one that is there already */
+    host_cgroups_free(cgroups);
+    memset(root, 'r', sizeof(root));
+    root[sizeof(root) - 1] = '\0';
+    assert_int_equal(host_cgroups_new(root, &cgroups), 0);
+    const struct host_cgroup *g = host_cgroup_ref(cgroups, "/a", false);
+    host_cgroups_refresh(cgroups, 1, 0, 1);
+    assert_false(g->known);
+    host_cgroups_free(cgroups);
 }
 
 static void lines_may_be_empty_cut_or_without_an_end(void **state)
@@ -281,6 +453,12 @@ static void folder_has_room_or_says_so(void **state)
     assert_int_equal(cgroup_folder("/r", false, "/a", folder, 5), 2);
     assert_string_equal(folder, "/r/a");
     assert_int_equal(cgroup_folder("/r", false, "/a", folder, 4), -ENAMETOOLONG);
+    char root[CGROUP_ROOT_MAX + 1], large[CGROUP_FOLDER_MAX];
+    memset(root, 'r', sizeof(root));
+    root[CGROUP_ROOT_MAX] = '\0';
+    assert_int_equal(cgroup_folder(root, false, "/a", large, sizeof(large)), -ENAMETOOLONG);
+    root[CGROUP_ROOT_MAX - 1] = '\0';
+    assert_int_equal(cgroup_folder(root, false, "/a", large, sizeof(large)), CGROUP_ROOT_MAX - 1);
 }
 
 int main(void)
@@ -293,7 +471,12 @@ int main(void)
         TREE_TEST(version_two_has_one_headroom),
         TREE_TEST(version_one_has_one_headroom),
         TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),
+        cmocka_unit_test(path_is_that_of_the_memory_controller),
+        TREE_TEST(process_of_no_cgroup_has_the_machines_headroom),
         TREE_TEST(all_above_are_read_and_the_first_error_is_told),
+        TREE_TEST(tightest_limit_of_all_above_is_told),
+        TREE_TEST(figures_are_read_in_turn_when_they_are_old),
+        TREE_TEST(rows_are_limited_in_number_and_in_length),
         cmocka_unit_test(lines_may_be_empty_cut_or_without_an_end),
         TREE_TEST(long_files_are_read_up_to_a_limit),
         cmocka_unit_test(folder_has_room_or_says_so),

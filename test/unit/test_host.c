@@ -1,5 +1,6 @@
 /* The process table, over a /proc of its own and over the real one. */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -291,6 +292,113 @@ static void marks_tell_who_was_born(void **state)
 
 /* ---- time ---- */
 
+/* A process table that is refreshed at given moments. */
+struct rates {
+    struct host host;
+    struct host_row row;
+};
+
+static void rates_refresh(struct rates *r, double seconds, uint64_t pages)
+{
+    host_windows_init(&r->host);
+    r->host.time_ns = (uint64_t)llround(seconds * 1000) * (NS_PER_S / 1000);
+    host_ticks_advance(&r->host);
+    r->row.p.valid = HOST_HAS_MEMORY;
+    r->row.p.rss_bytes = pages * r->host.page_bytes;
+}
+
+/* Pages per second, or -1: not known. */
+static double rates_of(const struct rates *r, enum host_window window)
+{
+    double bytes;
+    return host_rate(&r->host, &r->row.p, window, &bytes) ? bytes / r->host.page_bytes : -1;
+}
+
+static void rate_is_that_of_the_latest_figure_that_is_old_enough(void **state)
+{
+    struct rates r = {.host.page_bytes = 4096};
+    for (int i = 0; i <= 40; i++) { /* each 0.9 s, which is a step of the shortest window */
+        rates_refresh(&r, 100 + i * 0.9, 1000 + (uint64_t)(i * i));
+        if (i == 0)
+            host_ring_start(&r.host, &r.row);
+        host_ring_note(&r.host, &r.row);
+        /* 9.9 s ago are 11 steps, and less than 9.5 s are not enough. */
+        double expected = i < 11 ? -1 : (i * i - (i - 11) * (i - 11)) / 9.9;
+        assert_true(fabs(rates_of(&r, HOST_10S) - expected) < 1e-6);
+        assert_true(rates_of(&r, HOST_1MIN) == -1);
+    }
+    rates_refresh(&r, 100 + 40 * 0.9 + 0.899, 0); /* too early for another step */
+    assert_false(r.host.ticks[HOST_10S].now);
+    rates_refresh(&r, 100 + 40 * 0.9 + 0.9, 0);
+    assert_true(r.host.ticks[HOST_10S].now);
+    assert_false(r.host.ticks[HOST_10MIN].now);
+}
+
+static void rate_after_a_pause_is_not_that_of_another_window(void **state)
+{
+    static const struct {
+        double pause, rate;
+    } cases[] = {{9.4, -1}, {9.5, 50 / 9.5}, {10, 5}, {15, 50.0 / 15}, {15.001, -1}, {100, -1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct rates r = {.host.page_bytes = 4096};
+        rates_refresh(&r, 1000, 100);
+        host_ring_start(&r.host, &r.row);
+        host_ring_note(&r.host, &r.row);
+        rates_refresh(&r, 1000 + cases[i].pause, 150);
+        host_ring_note(&r.host, &r.row);
+        assert_true(fabs(rates_of(&r, HOST_10S) - cases[i].rate) < 1e-6);
+    }
+}
+
+/* Slots of the ring from before its start hold nothing, or what another process had. */
+static void rate_of_a_new_process_waits_for_its_own_figures(void **state)
+{
+    for (int between = 0; between < 2; between++) { /* it appears in a step, or between two */
+        struct rates r = {.host.page_bytes = 4096};
+        int second = 0;
+        for (; second < 20; second++)
+            rates_refresh(&r, 1000 + second, 100);
+        if (between)
+            rates_refresh(&r, 1000 + second - 0.5, 100);
+        host_ring_start(&r.host, &r.row);
+        host_ring_note(&r.host, &r.row);
+        for (int i = 1; i < 30; i++) {
+            rates_refresh(&r, 1000 + second - 1 + i, 100 + (uint64_t)i);
+            host_ring_note(&r.host, &r.row);
+            double rate = rates_of(&r, HOST_10S);
+            if (i <= 9 + between)
+                assert_true(rate == -1);
+            if (i > 10 + between)
+                assert_true(fabs(rate - 1) < 1e-6);
+        }
+    }
+}
+
+static void rate_needs_memory_at_both_ends(void **state)
+{
+    struct rates r = {.host.page_bytes = 4096};
+    rates_refresh(&r, 1000, 100);
+    host_ring_start(&r.host, &r.row);
+    r.row.p.valid = 0; /* not readable then */
+    host_ring_note(&r.host, &r.row);
+    rates_refresh(&r, 1001, UINT64_C(1) << 40); /* more pages than a slot can hold */
+    host_ring_note(&r.host, &r.row);
+    rates_refresh(&r, 1010, 100);
+    assert_true(rates_of(&r, HOST_10S) == -1);
+    rates_refresh(&r, 1011, 100);
+    assert_true(rates_of(&r, HOST_10S) == -1);
+    r = (struct rates){.host.page_bytes = 4096};
+    rates_refresh(&r, 1000, 100);
+    host_ring_start(&r.host, &r.row);
+    host_ring_note(&r.host, &r.row);
+    rates_refresh(&r, 1010, 80);
+    assert_true(rates_of(&r, HOST_10S) == -2);
+    r.row.p.valid = 0;
+    double bytes = 7;
+    assert_false(host_rate(&r.host, &r.row.p, HOST_10S, &bytes));
+    assert_true(bytes == 7);
+}
+
 static void rates_are_absent_until_time_has_passed(void **state)
 {
     struct tree_process p = {.pid = 30, .start = 7, .rss_pages = 100};
@@ -320,6 +428,40 @@ static void rates_are_absent_until_time_has_passed(void **state)
     tree_process(&(struct tree_process){.pid = 31, .start = 7, .rss_pages = 100});
     assert_int_equal(host_refresh(host), 0);
     assert_false(host_rate(host, row(host, 31), HOST_1MIN, &rate));
+    host_free(host);
+}
+
+/* A leak grows in each third of the window; a burst does not. */
+static void only_growth_that_lasts_is_steady(void **state)
+{
+    struct tree_process leak = {.pid = 30, .start = 7, .rss_pages = 100};
+    struct tree_process burst = {.pid = 31, .start = 7, .rss_pages = 100};
+    struct host *host = tree_host(0);
+    double rate;
+    for (int second = 0; second <= 40; second++) {
+        leak.rss_pages = 100 + (unsigned)second * 10;
+        burst.rss_pages = second < 35 ? 100 : 5000;
+        tree_process(&leak);
+        tree_process(&burst);
+        assert_int_equal(host_refresh(host), 0);
+        assert_int_equal(host_steady(host, row(host, 30), &rate), second >= 29);
+        assert_true(second < 29 || rate == 10.0 * host->page_bytes);
+        assert_int_equal(host_steady(host, row(host, 31), &rate), second >= 29);
+        assert_true(second < 29 || rate == 0);
+        now_ns += NS_PER_S;
+    }
+    host_set_steady(host, 3 * NS_PER_S);
+    for (int second = 0; second <= 5; second++) {
+        leak.rss_pages += 5;
+        tree_process(&leak);
+        assert_int_equal(host_refresh(host), 0);
+        assert_int_equal(host_steady(host, row(host, 30), &rate), second >= 3);
+        now_ns += NS_PER_S;
+    }
+    assert_true(rate == 5.0 * host->page_bytes);
+    now_ns += 100 * NS_PER_S;
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_steady(host, row(host, 30), &rate));
     host_free(host);
 }
 
@@ -685,7 +827,12 @@ int main(void)
         TREE_TEST(a_proc_of_another_namespace_is_listed_each_time),
         TREE_TEST(only_who_has_another_mark_is_asked),
         TREE_TEST(marks_tell_who_was_born),
+        cmocka_unit_test(rate_is_that_of_the_latest_figure_that_is_old_enough),
+        cmocka_unit_test(rate_after_a_pause_is_not_that_of_another_window),
+        cmocka_unit_test(rate_of_a_new_process_waits_for_its_own_figures),
+        cmocka_unit_test(rate_needs_memory_at_both_ends),
         TREE_TEST(rates_are_absent_until_time_has_passed),
+        TREE_TEST(only_growth_that_lasts_is_steady),
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(environment_of_a_set_uid_program_is_not_told),
         TREE_TEST(the_largest_and_the_changed_come_first),

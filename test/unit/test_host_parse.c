@@ -162,7 +162,8 @@ static void pressure_is_in_hundredths(void **state)
 
 /* ---- cgroups ---- */
 
-#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ID       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define ID_UPPER "0123456789ABCDEF0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static void the_memory_controller_comes_first(void **state)
 {
@@ -202,6 +203,22 @@ static void paths_tell_of_containers_pods_and_jobs(void **state)
         {"/user.slice/user-1000.slice/slurm/job_12", "", "", ""},
         {"/system.slice/web.service/slurmstepd.scope/job_12", "", "", ""},
         {"/system.slice/" ID "0", "", "", ""},
+        {"/system.slice/x" ID, "", "", ""},
+        {"/system.slice/" ID_UPPER, "", "", ""},
+        {"/lxc.payload./init.scope", "", "", ""},
+        {"/lxc.paylord.web", "", "", ""},
+        {"/kubepods/tripod6f1ed2a4-1111-2222-3333-444455556666", "", "", ""},
+        {"/kubepods/pox6f1ed2a4-1111-2222-3333-444455556666", "", "", ""},
+        {"/kubepods/6f1ed2a4-1111-2222-3333-444455556666", "", "", ""},
+        {"/kubepods/pod6f1ed2a4.1111.2222.3333.444455556666", "", "", ""},
+        {"/kubepods/pod6f1ed2a4-1111-2222-3333-44445555666", "", "", ""},
+        {"/system.slice/web.service/job_12", "", "", ""},
+        {"/slurm/job_", "", "", ""},
+        {"/slurm/job_12x", "", "", ""},
+        {"/slurm/jobs12", "", "", ""},
+        {"/slurm/xob_12", "", "", ""},
+        {"/slurm/job_7/job_8", "", "", "7"},
+        {"/system.slice/a/slurmstepd", "", "", ""},
         {"/", "", "", ""},
         {"", "", "", ""},
     };
@@ -225,6 +242,17 @@ static void no_limit_has_many_names(void **state)
     assert_int_equal(bytes, 1073741824);
     assert_int_equal(host_parse_limit("-1\n", &bytes), -EBADMSG);
     assert_int_equal(host_parse_limit("", &bytes), -EBADMSG);
+    assert_int_equal(host_parse_limit("many\n", &bytes), -EBADMSG);
+    assert_int_equal(host_parse_limit(":1\n", &bytes), -EBADMSG);
+    assert_int_equal(host_parse_limit("5 kB\n", &bytes), -EBADMSG);
+    assert_int_equal(host_parse_limit("99999999999999999999999\n", &bytes), -EBADMSG);
+    assert_int_equal(bytes, 1073741824); /* unchanged */
+    assert_int_equal(host_parse_limit("0\n", &bytes), 0);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(host_parse_limit("010\n", &bytes), 0);
+    assert_int_equal(bytes, 10);
+    assert_int_equal(host_parse_limit("9", &bytes), 0);
+    assert_int_equal(bytes, 9);
 }
 
 /* ---- environments ---- */

@@ -155,6 +155,27 @@ static void managed_memory_is_on_the_device_only_as_far_as_room_is_left(void **u
     assert_int_equal(bytes_of(OWNERS_UNKNOWN), 0);
 }
 
+static void memory_of_graphs_explains_what_is_left_and_no_more(void **unused)
+{
+    struct owners_block blocks[] = {{"/x/app", "a", OWNERS_DEVICE, 100 * MIB, 1},
+                                    {"/x/app", "b", OWNERS_RECORDED, 5 * MIB, 2}};
+    struct owners_process process = {.driver_bytes = 600 * MIB,
+                                     .program = "/x/app",
+                                     .has_context = true,
+                                     .context_bytes = 500 * MIB};
+    compute(&process, blocks, 2); /* not launched */
+    assert_int_equal(bytes_of(OWNERS_LINE), 100 * MIB);
+    assert_int_equal(bytes_of(OWNERS_GRAPHS), 0);
+    process.driver_bytes += 12 * MIB; /* in pieces of 2 MiB */
+    compute(&process, blocks, 2);
+    assert_int_equal(bytes_of(OWNERS_GRAPHS), 12 * MIB);
+    assert_int_equal(bytes_of(OWNERS_UNKNOWN), 0);
+    process.driver_bytes += 50 * MIB;
+    compute(&process, blocks, 2);
+    assert_int_equal(bytes_of(OWNERS_GRAPHS), 12 * MIB);
+    assert_int_equal(bytes_of(OWNERS_UNKNOWN), 50 * MIB);
+}
+
 static void a_figure_below_the_accounts_is_told_as_a_negative_row(void **unused)
 {
     struct owners_block block = {"/x/app", "a", OWNERS_DEVICE, 100 * MIB, 1};
@@ -231,6 +252,7 @@ int main(void)
         cmocka_unit_test(what_is_older_than_the_observation_is_no_mystery),
         cmocka_unit_test(parts_never_exceed_what_is_left),
         cmocka_unit_test(managed_memory_is_on_the_device_only_as_far_as_room_is_left),
+        cmocka_unit_test(memory_of_graphs_explains_what_is_left_and_no_more),
         cmocka_unit_test(a_figure_below_the_accounts_is_told_as_a_negative_row),
         cmocka_unit_test(a_process_without_blocks_is_all_context_or_unknown),
         cmocka_unit_test(figures_that_cannot_be_are_refused),

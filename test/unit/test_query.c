@@ -1,4 +1,5 @@
 /* The query core over a small table: words, filters, groups, order, errors, who may see what. */
+#include "query/view.h"
 #include "query_fixture.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -170,6 +171,139 @@ static void groups_have_several_keys(void **unused)
         "[{\"owner\":2,\"kind\":\"cat\",\"count\":1},{\"owner\":2,\"kind\":\"dog\",\"count\":"
         "1},{\"owner\":2,\"kind\":\"fish\",\"count\":1},{\"owner\":1,\"kind\":\"cat\","
         "\"count\":1},{\"owner\":1,\"kind\":\"dog\",\"count\":1}]");
+}
+
+/* ---- rows that a limit cuts off ---- */
+
+static void rows_behind_the_limit_add_up(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){
+        .by = "kind", .show = "count,weight,avg(age)", .sort = "kind", .limit = 1, .others = true});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_result_other(result, 1).state, 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    for (int again = 0; again < 2; again++) { /* as often as it is finished */
+        assert_int_equal(query_result_finish(result), 0);
+        assert_int_equal(query_result_others(result), 2); /* dogs and a fish */
+        assert_int_equal(query_result_other(result, 1).number, 3);
+        struct query_value weight = query_result_other(result, 2);
+        assert_int_equal(weight.number, 30000);
+        assert_true(weight.marks & QUERY_AT_LEAST); /* nobody knows Bo's */
+        assert_int_equal(query_result_other(result, 3).number, (7200 + 10 + 5) / 3 * NS_PER_S);
+    }
+    /* The next answer begins with nothing. */
+    query_result_reset(result);
+    pets_add(result, pets, 1);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_others(result), 0);
+    assert_int_equal(query_result_other(result, 1).state, 0);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void average_of_rows_behind_the_limit_counts_each_once(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){
+        .show = "name,speed,weight,full", .sort = "-name", .limit = 1, .others = true});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_others(result), 4); /* all but Tom; Bo has no speed */
+    assert_int_equal(query_result_other(result, 1).number, (7200 + 60 + 5 + 1) / 3);
+    assert_int_equal(query_result_other(result, 2).number, 35000);
+    assert_int_equal(query_result_other(result, 2).per, 0);
+    assert_int_equal(query_result_other(result, 3).number, 3 + 2);
+    assert_int_equal(query_result_other(result, 3).per, 4 + 2 + 8);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* Rows are dropped on the way when there are many; what they add up to stays exact. */
+static void many_rows_behind_the_limit_add_up(void **unused)
+{
+    static struct pet many[5000];
+    uint64_t all = 0, tops = 0;
+    for (size_t i = 0; i < ARRAY_LEN(many); i++) {
+        many[i] = (struct pet){"Tom", "cat", i * 7919 % 5000, 1, 1, 4, 1, true};
+        all += many[i].weight;
+    }
+    for (int others = 0; others < 2; others++) {
+        struct query *query = pet_query(&(struct query_spec){
+            .show = "name,weight", .sort = "-weight", .limit = 3, .others = others});
+        struct query_result *result;
+        assert_int_equal(query_result_new(query, 0, &result), 0);
+        pets_add(result, many, ARRAY_LEN(many));
+        assert_int_equal(query_result_finish(result), 0);
+        assert_int_equal(query_result_rows(result), 3);
+        for (size_t i = 0; i < 3 && others; i++)
+            tops += query_result_value(result, i, 1).number;
+        assert_int_equal(query_result_others(result), others ? ARRAY_LEN(many) - 3 : 0);
+        assert_int_equal(query_result_other(result, 1).number, others ? all - tops : 0);
+        query_result_free(result);
+        query_free(query);
+    }
+}
+
+/* ---- views ---- */
+
+static struct query_spec view_spec(const char *where, const struct query_spec *asked,
+                                   struct buffer *text)
+{
+    const struct query_view view = {
+        .name = "v", .table = "pets", .where = where, .show = "name,age", .sort = "-age"};
+    struct query_spec spec = {0};
+    assert_int_equal(query_view_spec(&view, asked, text, &spec), 0);
+    assert_string_equal(spec.table, "pets");
+    return spec;
+}
+
+static void user_of_a_view_narrows_its_rows_and_replaces_the_rest(void **unused)
+{
+    struct buffer text = BUFFER_INIT(1000);
+    struct query_spec spec = view_spec("tame", &(struct query_spec){.show = "", .limit = 7}, &text);
+    assert_string_equal(spec.where, "tame");
+    assert_string_equal(spec.show, "name,age");
+    assert_string_equal(spec.sort, "-age");
+    assert_int_equal(spec.limit, 7);
+    spec = view_spec(
+        "tame or age>1m",
+        &(struct query_spec){.where = "owner=1 or owner=2", .show = "kind", .sort = "kind"}, &text);
+    assert_string_equal(spec.where, "(tame or age>1m) and (owner=1 or owner=2)");
+    assert_string_equal(spec.show, "kind");
+    assert_string_equal(spec.sort, "kind");
+    spec = view_spec(NULL, &(struct query_spec){.where = "tame"}, &text);
+    assert_string_equal(spec.where, "tame");
+    spec = view_spec(NULL, &(struct query_spec){.where = ""}, &text);
+    assert_null(spec.where);
+    /* Groups show and sort by what the table has for groups, unless they say it. */
+    spec = view_spec(NULL, &(struct query_spec){.by = "kind"}, &text);
+    assert_null(spec.show);
+    assert_null(spec.sort);
+    spec = view_spec(NULL, &(struct query_spec){.by = "kind", .show = "count", .sort = "count"},
+                     &text);
+    assert_string_equal(spec.show, "count");
+    assert_string_equal(spec.sort, "count");
+    buffer_release(&text);
+}
+
+static void views_are_found_by_command_and_by_route(void **unused)
+{
+    size_t commands = 0, routes = 0;
+    for (const struct query_view *v = query_views(); v->name || v->route; v++) {
+        if (v->name)
+            assert_ptr_equal(query_view_find(v->name), v);
+        if (v->route)
+            assert_ptr_equal(query_view_route(v->route), v);
+        commands += v->name != NULL;
+        routes += v->route != NULL;
+    }
+    assert_true(commands >= 7 && routes > commands);
+    assert_ptr_equal(query_view_find("top"), query_view_route("processes"));
+    assert_null(query_view_find("processes"));
+    assert_null(query_view_route("top"));
+    assert_null(query_view_find("nothing"));
 }
 
 static void others_private_columns_are_absent_for_filters_too(void **unused)
@@ -570,6 +704,11 @@ int main(void)
         cmocka_unit_test(without_an_absent_row_a_sum_is_exact),
         cmocka_unit_test(order_is_by_keys_then_absent_ones_last),
         cmocka_unit_test(groups_have_several_keys),
+        cmocka_unit_test(rows_behind_the_limit_add_up),
+        cmocka_unit_test(average_of_rows_behind_the_limit_counts_each_once),
+        cmocka_unit_test(many_rows_behind_the_limit_add_up),
+        cmocka_unit_test(user_of_a_view_narrows_its_rows_and_replaces_the_rest),
+        cmocka_unit_test(views_are_found_by_command_and_by_route),
         cmocka_unit_test(others_private_columns_are_absent_for_filters_too),
         cmocka_unit_test(mistakes_are_pointed_at),
         cmocka_unit_test(errors_print_with_a_mark_below),

@@ -1,15 +1,21 @@
 /* Who a process is, from outside: the same as it says itself. */
 #include "ledger/subject.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "book/identity.h"
+#include "book/layout.h"
 #include "check.h"
+#include "ledger/proc.h"
 
 /* Words of a command line, which exec wants to be able to change. */
 static char *self_path;
@@ -109,6 +115,97 @@ static void nobody_has_no_number(void **state)
     assert_int_equal(book_exec_id_of(without, 3), 0);
 }
 
+static void subject_is_described_as_it_describes_itself(void **state)
+{
+    struct book_header header = {0};
+    uint8_t boot[sizeof(header.boot_id)];
+    struct stat st;
+    assert_int_equal(subject_read(getpid(), geteuid(), &header), 0);
+    assert_int_equal(header.pid, getpid());
+    assert_int_equal(header.uid, geteuid());
+    assert_int_equal(stat("/proc/self/ns/pid", &st), 0);
+    assert_int_equal(header.pid_ns, st.st_ino);
+    assert_int_equal(stat("/proc/self/ns/time", &st), 0);
+    assert_int_equal(header.time_ns, st.st_ino);
+    assert_int_equal(header.exec_id, book_exec_id());
+    assert_string_equal(header.comm, "test_subject");
+    assert_string_equal(header.exe, self_path);
+    book_boot_id(boot);
+    assert_memory_equal(header.boot_id, boot, sizeof(boot));
+    struct proc_stat now;
+    assert_int_equal(proc_stat_read(getpid(), &now), 0);
+    assert_int_equal(header.start_ticks, now.start_ticks);
+}
+
+/* Root may report for every process, a user for its own, and nobody for one that is gone. */
+static void user_speaks_for_its_own_processes_only(void **state)
+{
+    struct book_header header = {0};
+    if (geteuid() != 0)
+        skip();
+    struct child child = start((char *const[]){self_path, word_child, NULL});
+    says(&child);
+    assert_int_equal(subject_read(child.pid, 0, &header), 0);
+    assert_int_equal(subject_read(child.pid, 1234, &header), -EPERM);
+    pid_t other = fork();
+    if (other == 0) {
+        if (setresuid(1234, 1234, 1234) < 0)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    struct proc_ids ids;
+    do
+        assert_int_equal(proc_ids_read(other, &ids), 0);
+    while (ids.effective_uid != 1234);
+    assert_int_equal(subject_read(other, 1234, &header), 0);
+    assert_int_equal(header.uid, 1234);
+    assert_int_equal(subject_read(other, 1235, &header), -EPERM);
+    assert_int_equal(subject_read(other, 0, &header), 0);
+    assert_int_equal(kill(other, SIGKILL), 0);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)other, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(subject_read(other, 0, &header), -ESRCH);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    assert_int_equal(subject_read(other, 0, &header), -ESRCH);
+    end(&child);
+}
+
+/* Its book names the process as it sees itself. */
+static void subject_in_a_container_has_the_pid_that_it_knows(void **state)
+{
+    int report[2];
+    pid_t inner = 0;
+    struct book_header header = {0};
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(pipe(report), 0);
+    pid_t outer = fork();
+    if (outer == 0) {
+        if (unshare(CLONE_NEWPID) < 0)
+            _exit(1);
+        inner = fork();
+        if (inner == 0) {
+            pause();
+            _exit(0);
+        }
+        (void)!write(report[1], &inner, sizeof(inner));
+        waitpid(inner, NULL, 0);
+        _exit(0);
+    }
+    close(report[1]);
+    bool known = read(report[0], &inner, sizeof(inner)) == sizeof(inner);
+    close(report[0]);
+    if (known) {
+        assert_int_equal(subject_read(inner, 0, &header), 0);
+        assert_int_equal(header.pid, 1);
+        assert_int_equal(kill(inner, SIGKILL), 0);
+    }
+    assert_int_equal(waitpid(outer, NULL, 0), outer);
+    if (!known)
+        skip(); /* no namespaces here */
+}
+
 static void ticks_are_counted_whether_or_not_it_is_said_how_long_they_are(void **state)
 {
     const int64_t ns = INT64_C(3000000000);
@@ -127,6 +224,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_image_has_one_number_from_inside_and_outside),
         cmocka_unit_test(exec_gives_another_number_and_fork_does_not),
         cmocka_unit_test(nobody_has_no_number),
+        cmocka_unit_test(subject_is_described_as_it_describes_itself),
+        cmocka_unit_test(user_speaks_for_its_own_processes_only),
+        cmocka_unit_test(subject_in_a_container_has_the_pid_that_it_knows),
         cmocka_unit_test(ticks_are_counted_whether_or_not_it_is_said_how_long_they_are),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "base/units.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "check.h"
@@ -34,6 +35,27 @@ static void sizes_print_with_one_decimal(void **unused)
     }
 }
 
+static void counts_print_with_commas(void **unused)
+{
+    static const struct {
+        uint64_t n;
+        const char *text;
+    } cases[] = {
+        {0, "0"},
+        {999, "999"},
+        {1000, "1,000"},
+        {12345, "12,345"},
+        {123456, "123,456"},
+        {1234567, "1,234,567"},
+        {UINT64_MAX, "18,446,744,073,709,551,615"},
+    };
+    char text[UNITS_TEXT_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        memset(text, 'x', sizeof(text));
+        assert_string_equal(units_format_count(text, cases[i].n), cases[i].text);
+    }
+}
+
 static void durations_print_two_figures(void **unused)
 {
     static const struct {
@@ -52,6 +74,11 @@ static void durations_print_two_figures(void **unused)
         {3599600 * NS_PER_MS, "1h"},
         {(5 * 3600 + 7 * 60 + 59) * NS_PER_S, "5h7m"},
         {(2 * 86400 + 3 * 3600 + 1) * NS_PER_S, "2d3h"},
+        {119500 * NS_PER_MS, "2m"},
+        {119499 * NS_PER_MS, "1m59s"},
+        {86399 * NS_PER_S, "23h59m"},
+        {86400 * NS_PER_S, "1d"},
+        {25 * 3600 * NS_PER_S, "1d1h"},
         {UINT64_MAX, "213503d23h"},
     };
     char text[UNITS_TEXT_MAX];
@@ -159,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_print_with_one_decimal),
+        cmocka_unit_test(counts_print_with_commas),
         cmocka_unit_test(durations_print_two_figures),
         cmocka_unit_test(sizes_are_read),
         cmocka_unit_test(durations_are_read),
