@@ -187,9 +187,11 @@ static int others_refuse(const struct command *command, const void *values,
                                    [OPTION_DURATION] = sizeof(uint64_t),
                                    [OPTION_CHOICE] = sizeof(int)};
     for (const struct option_spec *o = command->options; o->name; o++) {
-        bool fine = false;
-        for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed) && !fine; i++)
-            fine = strcmp(o->name, allowed[i]) == 0;
+        bool fine = false; /* one that is allowed, or another name for it */
+        for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed) && !fine; i++) {
+            const struct option_spec *other = option_find(command, allowed[i]);
+            fine = other && other->type == o->type && other->offset == o->offset;
+        }
         if (fine || memcmp((const char *)values + o->offset,
                            (const char *)command->defaults + o->offset, sizes[o->type]) == 0)
             continue;

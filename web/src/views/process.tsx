@@ -66,7 +66,7 @@ export function Process(): JSX.Element {
     )
   const row = data.process ?? {}
   const verdicts = rankSuspects(suspects?.suspects ?? [])
-  const leak = verdicts.find((suspect) => suspect.level === 'leak')
+  const worst = verdicts[0]
   const gone = problem?.status === 404
   const tracking = withCommand(data.tracking, text(row['command']))
   return (
@@ -95,11 +95,11 @@ export function Process(): JSX.Element {
       )}
       <Figures row={row} limit={data.limit ?? null} />
       {!gone && <ExplainBar pid={pid} />}
-      {leak && tab !== 'leaks' && (
-        <ol class="verdicts card" aria-label="leak of this process">
+      {worst && tab !== 'leaks' && (
+        <ol class="verdicts card" aria-label="what grows in this process">
           <SuspectItem
-            key={suspectKey(leak)}
-            suspect={leak}
+            key={suspectKey(worst)}
+            suspect={worst}
             open={false}
             onToggle={() => (location.hash = link(`process/${pid}`, { tab: 'leaks' }))}
             process={false}
@@ -114,7 +114,7 @@ export function Process(): JSX.Element {
           title:
             id === 'leaks' && verdicts.length ? (
               <>
-                {title} <Badge tone={leak ? 'bad' : 'warn'}>{count(verdicts.length)}</Badge>
+                {title} <Badge tone={worst?.level === 'leak' ? 'bad' : 'warn'}>{count(verdicts.length)}</Badge>
               </>
             ) : (
               title
