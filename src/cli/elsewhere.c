@@ -18,6 +18,7 @@
 #include "cli/query_print.h"
 #include "cli/term.h"
 #include "cli/view.h"
+#include "cli/world.h"
 #include "query/query.h"
 #include "query/view.h"
 
@@ -176,24 +177,27 @@ static bool flag_of(const struct command *command, const void *values, const cha
 static int others_refuse(const struct command *command, const void *values,
                          const struct elsewhere *view)
 {
-    static const char *const allowed[] = {"help",   "json",    "csv",  "no-header",  "color",
-                                          "limit",  "where",   "by",   "show",       "sort",
-                                          "socket", "cluster", "node", "node-token", "once"};
+    static const char *const allowed[] = {"help",   "json",    "csv",   "no-header",  "color",
+                                          "limit",  "where",   "by",    "show",       "sort",
+                                          "socket", "cluster", "node",  "node-token", "once",
+                                          "at",     "since",   "until", "step",       "state"};
     static const size_t sizes[] = {[OPTION_FLAG] = sizeof(bool),
                                    [OPTION_STRING] = sizeof(char *),
                                    [OPTION_NUMBER] = sizeof(uint64_t),
                                    [OPTION_DURATION] = sizeof(uint64_t),
                                    [OPTION_CHOICE] = sizeof(int)};
     for (const struct option_spec *o = command->options; o->name; o++) {
-        bool fine = false;
-        for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed) && !fine; i++)
-            fine = strcmp(o->name, allowed[i]) == 0;
+        bool fine = false; /* one that is allowed, or another name for it */
+        for (size_t i = 0; i < sizeof(allowed) / sizeof(*allowed) && !fine; i++) {
+            const struct option_spec *other = option_find(command, allowed[i]);
+            fine = other && other->type == o->type && other->offset == o->offset;
+        }
         if (fine || memcmp((const char *)values + o->offset,
                            (const char *)command->defaults + o->offset, sizes[o->type]) == 0)
             continue;
         return command_misuse(command,
-                              "--%s does not go with --cluster and --node: 'memoir query %s "
-                              "--cluster' takes --where, --show and --sort",
+                              "--%s goes with neither --cluster, --node, --at nor --since: 'memoir "
+                              "query %s' takes these with --where, --show and --sort",
                               o->name, view->table);
     }
     return COMMAND_OK;
@@ -215,30 +219,81 @@ static int print(const struct command *command, const void *values, const struct
     term_init(&term, STDOUT_FILENO, color ? (enum term_color) * color : TERM_COLOR_AUTO);
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    int r = query_print(result, query, &style, &term, &out);
-    if (r == 0)
+    bool shown = summary || query_result_rows(result) || style.format != QUERY_FORMAT_TEXT;
+    int r = shown ? query_print(result, query, &style, &term, &out) : 0;
+    if (r == 0 && shown)
         r = command_output(&out);
-    if (r == 0 && style.format != QUERY_FORMAT_JSON)
+    if (r == 0 && summary && style.format != QUERY_FORMAT_JSON)
         elsewhere_mention(summary);
+    return r;
+}
+
+/* The answer of the nodes in question, or of this machine's past. */
+static int ask(const struct elsewhere_values *v, const struct past_window *window,
+               const char *state, const struct query *query, struct query_result *result,
+               struct buffer *summary)
+{
+    if (elsewhere_wanted(v))
+        return elsewhere_ask(v, query_spec_of(query), result, summary);
+    struct world world = {0};
+    int r = world_ask(&world, &(struct world_options){.state = state, .window = *window}, query,
+                      result);
+    world_release(&world);
+    return r;
+}
+
+static int run(const struct command *command, const void *values, const struct query_spec *spec,
+               const struct past_window *window)
+{
+    struct elsewhere_values v = ((const struct command_common *)values)->elsewhere;
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    struct query_error error;
+    MEMOIR_CLEANUP(query_result_freep)
+    struct query_result *result = NULL;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer summary = BUFFER_INIT(ANSWER_MAX);
+    int r = query_new(spec, &query, &error);
+    if (r == -EINVAL)
+        return view_misuse(command, &error, spec);
+    v.socket = word_of(command, values, "socket");
+    v.since_s = window->since_s;
+    v.until_s = window->until_s;
+    v.step_s = window->step_s;
+    if (r == 0)
+        r = query_result_new(query, 0, &result);
+    if (r == 0)
+        r = ask(&v, window, word_of(command, values, "state"), query, result, &summary);
+    if (r == 0)
+        r = print(command, values, query, result, summary.len ? &summary : NULL);
+    if (r == COMMAND_OK && !query_result_rows(result) && window->until_s) {
+        command_fail("no data for this selection and period");
+        return COMMAND_NOTHING;
+    }
     return r;
 }
 
 int elsewhere_run(const struct command *command, const void *values,
                   const struct operands *operands)
 {
+    const struct command_common *common = values;
     const struct elsewhere *view = command->elsewhere;
-    struct elsewhere_values v = ((const struct command_common *)values)->elsewhere;
     const uint64_t *limit = value_of(command, values, "limit");
     const char *by = word_of(command, values, "by"), *show = word_of(command, values, "show");
     const char *sort = word_of(command, values, "sort");
+    bool past = past_wanted(&common->past);
+    struct past_window window;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer where = BUFFER_INIT(QUESTION_MAX);
-    v.socket = word_of(command, values, "socket");
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer texts = BUFFER_INIT(QUESTION_MAX);
     int r = others_refuse(command, values, view);
+    if (r == COMMAND_OK)
+        r = past_window_of(command, &common->past, &window);
     if (r != COMMAND_OK)
         return r;
     if (operands->n && !view->operand)
-        return command_misuse(command, "'%s' does not go with --cluster and --node",
+        return command_misuse(command, "'%s' goes with neither --cluster, --node, --at nor --since",
                               operands->words[0]);
     if (operands->n)
         query_where_text(&where, view->operand, "=", operands->words[0]);
@@ -246,27 +301,15 @@ int elsewhere_run(const struct command *command, const void *values,
         view_test(&where, "(%s)", word_of(command, values, "where"));
     struct query_spec spec = {.table = view->table,
                               .by = by,
-                              .show = show || by ? show : view->show,
-                              .sort = sort ? sort
-                                      : by ? NULL
-                                           : view->sort,
+                              .show = show || by || past ? show : view->show,
+                              .sort = sort         ? sort
+                                      : by || past ? NULL
+                                                   : view->sort,
                               .where = buffer_string(&where),
-                              .limit = limit ? *limit : 0};
-    MEMOIR_CLEANUP(query_freep)
-    struct query *query = NULL;
+                              .limit = limit && *limit != UINT64_MAX ? *limit : 0};
     struct query_error error;
-    struct query_result *result = NULL;
-    r = query_new(&spec, &query, &error);
+    r = past_spec(&spec, &window, &texts, &error);
     if (r == -EINVAL)
         return view_misuse(command, &error, &spec);
-    if (r == 0)
-        r = query_result_new(query, 0, &result);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer summary = BUFFER_INIT(ANSWER_MAX);
-    if (r == 0)
-        r = elsewhere_ask(&v, &spec, result, &summary);
-    if (r == 0)
-        r = print(command, values, query, result, &summary);
-    query_result_free(result);
-    return r;
+    return r < 0 ? r : run(command, values, &spec, &window);
 }

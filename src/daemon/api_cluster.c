@@ -95,7 +95,7 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
     struct query_error wrong = {0};
     struct clustering_ask *ask;
     struct clustering_viewer asker = asker_of(call, daemon);
-    struct clustering_window window = {0};
+    struct past_window window = {0};
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
     bool past = table && table->needs & QUERY_NEEDS_HISTORY;
     if (refuse_to_hand_on(call))

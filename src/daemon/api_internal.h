@@ -148,6 +148,7 @@ void api_failed(struct http_call *call, const char *what, int error);
 bool api_space(struct http_call *call, uint32_t *ret_space);
 
 void api_answer_sites(struct http_call *call, void *context);
+void api_answer_stacks(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
 void api_answer_explain(struct http_call *call, void *context);

@@ -87,7 +87,7 @@ static void on_timer(void *context)
 /* ---- asking ---- */
 
 /* See MESSAGE_QUERY. */
-static int body_write(const struct query_spec *spec, const struct clustering_window *window,
+static int body_write(const struct query_spec *spec, const struct past_window *window,
                       struct buffer *out)
 {
     const char *const words[CLUSTERING_WORDS] = {spec->table, spec->by, spec->where, spec->show,
@@ -105,7 +105,7 @@ static int body_write(const struct query_spec *spec, const struct clustering_win
 }
 
 static int local_work(struct clustering *c, struct clustering_ask *ask, const struct buffer *words,
-                      const struct query_spec *spec, const struct clustering_window *window,
+                      const struct query_spec *spec, const struct past_window *window,
                       const struct asking_viewer *viewer)
 {
     struct clustering_work *work = calloc(1, sizeof(*work));
@@ -163,7 +163,7 @@ int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
 }
 
 int clustering_query(struct clustering *c, const struct query_spec *spec,
-                     const struct clustering_window *window, const char *node,
+                     const struct past_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error)
 {

@@ -116,7 +116,7 @@ static bool begin(struct native_client *client)
         refuse(client, -ENOMEM);
         return false;
     }
-    struct clustering_window window = {q->since_s, q->until_s, q->step_s};
+    struct past_window window = {q->since_s, q->until_s, q->step_s};
     bool past = q->until_s != 0;
     if (past)
         clustering_window_settle(&window);

@@ -183,7 +183,7 @@ class Past(ClusterTest):
         nats = self.nats()
         n1, n2 = (self.node(name, nats.url, "--history-flush", "100ms") for name in ("n1", "n2"))
         self.wait_until(lambda: len(n1.states()) == 2, "both are members")
-        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&from=-30s&points=15"
+        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&since=-30s&points=15"
 
         def points():
             status, body = n1.get(f"/api/v1/query?{question}&by=series&show=points,count&scope=cluster")
@@ -222,6 +222,26 @@ class Past(ClusterTest):
         shown = n1.memoir("history", "--cluster", "--system", "--since", "1m", "--by", "node", "--show", "count", env=place)
         self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
         self.assertIn("n3 (it keeps no history)", shown.stderr)
+        self.tables_of_the_past(n1, place)
+
+    def tables_of_the_past(self, n1, place):
+        """Tables as they were, of all nodes: one step for all, and each counts its nodes."""
+        body = n1.get("/api/v1/system?since=-20s&points=4&by=time&show=total,used,nodes&scope=cluster")[1]
+        self.assertEqual((body["cluster"]["answered"], body["table"]), (2, "system_past"))
+        total = n1.get("/api/v1/system?show=total")[1]["rows"][0]["total"]
+        both = [row for row in body["rows"] if row["nodes"] == 2]
+        self.assertTrue(both, body["rows"])
+        self.assertEqual({row["total"] for row in both}, {2 * total})
+        rows_ = n1.get("/api/v1/query?table=host&since=-20s&points=4&by=node&show=count,rss,nodes&scope=cluster")[1]["rows"]
+        self.assertEqual({row["node"] for row in rows_}, {"n1", "n2"})  # groups are by time, too
+        self.assertLessEqual({row["time"] for row in both} - {row["time"] for row in rows_}, {max(row["time"] for row in both)})
+        status, problem = n1.get("/api/v1/buffers?at=-10s&scope=cluster")
+        self.assertEqual(status, 400)
+        self.assertIn("is not recorded", problem["detail"])
+        shown = n1.memoir("top", "--cluster", "--at", "5s", "--by", "node", "--show", "count,rss", env=place)
+        self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
+        shown = n1.memoir("query", "system", "--node", "n2", "--since", "20s", "--show", "node,time,total", "--json", env=place)
+        self.assertEqual({row["node"] for row in json.loads(shown.stdout)["rows"]}, {"n2"})
 
 
 class Hostile(ClusterTest):
@@ -428,6 +448,7 @@ class Private(ClusterTest):
         self.assertEqual([(r["node"], r["pid"]) for r in row["rows"]], [("n2", client.pid)])
         self.assertEqual((row["cluster"]["expected"], row["cluster"]["answered"]), (1, 1))
         self.assertIn("400", run("devices", "--cluster").stdout)
+        self.assertIn("1 of 2 nodes answered", run("sites", "--cluster", "--limit", "3").stderr)  # as --top
         self.assertRegex(run("top", "--cluster", "--limit", "2").stdout, "n[12] ")
         self.assertIn("1 of 2 nodes answered", run("buffers", "--cluster").stderr)
         self.assertIn("n2", run("query", "--cluster", "--by", "node", "--show", "device.dram").stdout)
@@ -435,7 +456,7 @@ class Private(ClusterTest):
         self.assertRegex(by_node, "n2 +400")
         wrong = n1.memoir("ps", "--cluster", "--exited", env=place)
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("does not go with --cluster", wrong.stderr)
+        self.assertIn("goes with neither --cluster", wrong.stderr)
         self.assertIn("there is no such node", n1.memoir("ps", "--node", "nowhere", env=place).stderr)
         self.assertIn("n2", self.command(n1, "status"))
 

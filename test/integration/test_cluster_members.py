@@ -103,6 +103,11 @@ class Membership(ClusterTest):
         self.wait_until(lambda: n1.query(table="system", show="total", scope="cluster")["cluster"]["answered"] == 3,
                         "all are back")
 
+    def test_a_name_instead_of_a_url(self):
+        nats = self.nats()
+        node = self.node("n1", f"localhost:{nats.port}")
+        self.assertEqual(node.status()["state"], "connected")
+
     def test_without_a_server_at_the_start(self):
         nats = self.nats()
         nats.kill()

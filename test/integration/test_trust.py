@@ -184,7 +184,7 @@ class Names(TrustTest):
         """What nobody is told about a call site of its own process, which says to lie in that file."""
         process = self.forge(0, 0, self.pid_ns, path, *self.place_in(path, function), program=program)
         self.eventually(lambda: self.rows("/accounts", by="pid", where=f"pid={process.pid}"), bool, "it is watched")
-        return str(self.as_other(NOBODY, f"/processes/{process.pid}/sites")["sites"])
+        return str(self.as_other(NOBODY, f"/processes/{process.pid}/sites")["rows"])
 
     def test_names_come_from_files_that_the_owner_can_reach(self):
         self.api()
@@ -238,10 +238,10 @@ class Names(TrustTest):
         process.out.wait(r"^ready \d+$")
         self.assertEqual(status(process.pid)["Uid"].split()[0], str(LODGER))
         self.eventually(lambda: self.rows("/accounts", by="pid", where=f"pid={process.pid}"), bool, "it is watched")
-        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["rows"]))
         # Root sees all, and its answers are not kept for others.
-        self.assertIn("fixture_", str(self.get(f"/processes/{process.pid}/sites")["sites"]))
-        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
+        self.assertIn("fixture_", str(self.get(f"/processes/{process.pid}/sites")["rows"]))
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["rows"]))
 
     def unit_capabilities(self):
         root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])

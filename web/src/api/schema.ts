@@ -289,74 +289,6 @@ export interface Tracking {
   changed: boolean
 }
 
-/** Call sites, as memoir sites --json has them. */
-export interface Sites {
-  schema: "memoir.sites/1"
-  time: Time
-  pid: number | null
-  program: string
-  processes?: number
-  /** seconds since 1970 */
-  taken?: number
-  by: string
-  /** live figures are those at the peak of each account, not those of now */
-  at_peak?: boolean
-  matched: number
-  live_bytes: number
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  estimated_live_bytes: number
-  accounted_live_bytes: number | null
-  seconds?: number | null
-  books?: number
-  books_unread?: number
-  /** blocks without a site for want of room */
-  sites_full?: number
-  sites: Site[]
-}
-
-export interface Site {
-  live_bytes: number
-  percent?: number | null
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  live_bytes_per_second?: number | null
-  allocated_bytes_per_second?: number | null
-  calls_per_second?: number | null
-  age_seconds?: number | null
-  first_seen?: string | null
-  sites?: number
-  space?: string | null
-  device?: number | null
-  device_name?: string | null
-  device_uid?: string | null
-  /** the line of the program's own code, for people */
-  site: string
-  /** what that line calls to get its memory */
-  via?: string | null
-  function?: string | null
-  file?: string | null
-  line?: number | null
-  module?: string | null
-  frame?: string | null
-  estimate: boolean
-  /** functions from the outermost on, separated by semicolons */
-  stack?: string | null
-  /** from the innermost on */
-  frames?: Frame[]
-}
-
-export interface Frame {
-  function: string | null
-  file: string | null
-  line: number | null
-  module: string | null
-  offset: number
-  inlined: boolean
-}
-
 export interface Flame {
   schema: "memoir.flame/1"
   time: Time
@@ -880,10 +812,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
-      from?: string
-      to?: string
-      points?: number
       at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -898,6 +830,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -912,6 +848,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -926,6 +866,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -940,6 +884,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -954,6 +902,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -968,6 +920,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -982,6 +938,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -996,6 +956,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1010,6 +974,28 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
+    }
+    answer: Table
+  }
+  /** Lines of programs that hold memory, without names of functions */
+  'GET /api/v1/lines': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1024,6 +1010,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1038,6 +1028,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1052,6 +1046,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1066,6 +1064,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1080,6 +1082,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1115,15 +1121,31 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/sites': {
     args: {
       pid: number
-      by?: "caller" | "stack" | "function" | "file" | "module" | "space" | "device"
-      sort?: "live" | "allocated" | "blocks"
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
       limit?: number
-      stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      shape?: "objects" | "arrays"
       at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
-      space?: string
       node?: string
     }
-    answer: Sites
+    answer: Table
+  }
+  /** The stacks that lead to a program's memory, as rows */
+  'GET /api/v1/processes/{pid}/stacks': {
+    args: {
+      pid: number
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
+    }
+    answer: Table
   }
   /** The stacks that lead to a program's memory, as a tree */
   'GET /api/v1/processes/{pid}/flame': {
@@ -1169,6 +1191,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/buffers': {
     args: {
       pid: number
+      by?: string
       where?: string
       show?: string
       sort?: string

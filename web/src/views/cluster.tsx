@@ -266,7 +266,7 @@ function programColumns(measure: Measure): TableColumn<ClusterProgram>[] {
       title: 'Outlier',
       help: 'nodes on which it grows steadily while it does not on most others, or holds much more or less than on the others',
       kind: 'text',
-      width: 300,
+      width: 380,
       value: (p) => p.outliers,
       render: (p) => <Outliers program={p} />,
     },
@@ -358,10 +358,21 @@ function Devices(): JSX.Element {
   )
 }
 
+/** The column `level` of a leak. */
+const LEAK = 4
+
+const where = (nodes: number | null, one: string): string => (nodes == null || nodes <= 1 ? one : `${count(nodes)} nodes`)
+
 function Leaks(): JSX.Element {
   const answer = useAll(
     '/query',
-    { table: 'leaks', by: 'program,site', show: 'any(verdict),max(confidence),growth,bytes,count', sort: '-growth', limit: 20 },
+    {
+      table: 'leaks',
+      by: 'program,key,space',
+      show: 'any(site),any(reason),max(level),any(node),nodes,growth,bytes',
+      sort: '-growth',
+      limit: 20,
+    },
     5000,
   )
   const rows = answer.data ? rowsOf(answer.data) : []
@@ -373,12 +384,13 @@ function Leaks(): JSX.Element {
       <ul class="lines cluster-leaks">
         {rows.map((row, i) => (
           <li key={i}>
-            <span class="clip">
-              <b>{String(row['program'])}</b> <span class="muted">{String(row['site'] ?? '')}</span>
-            </span>
+            <a class="clip" href={link('leaks', { node: String(row['any(node)']) })}>
+              {String(row['program'])} <span class="muted">{String(row['any(site)'] ?? row['any(reason)'] ?? '')}</span>
+            </a>
+            <span>{row['max(level)'] === LEAK ? <Badge tone="bad">leak</Badge> : <Badge tone="warn">growing</Badge>}</span>
             <span class="num">{bytes(row['bytes'] as number | null)}</span>
             <span class="num">{row['growth'] == null ? '' : rate(row['growth'] as number)}</span>
-            <span class="num muted">{count(row['count'] as number | null)} ×</span>
+            <span class="clip muted">{where(row['nodes'] as number | null, String(row['any(node)']))}</span>
           </li>
         ))}
       </ul>
