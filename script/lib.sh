@@ -17,7 +17,8 @@ test_packages+=(nats-server)                    # of clusters
 test_packages+=(make php-cli vim xz-utils)      # programs that run with our allocator
 malloc_packages=(gimp libopenmpi-dev libpython3.11-testsuite libreoffice-writer-nogui nodejs openmpi-bin postgresql) # script/test-malloc
 test_packages+=(gdb valgrind) # that our allocator is looked at with
-programs_packages=(bc curl nodejs php-cli valgrind) # script/test-programs
+programs_packages=(bc bzip2 clang cmake curl default-jdk-headless ffmpeg ghostscript imagemagick jq libxml2-utils lua5.4 nodejs php-cli
+  postgresql rsync ruby tcl unzip valgrind zip zstd) # script/test-programs
 soak_packages=(nodejs rustc)                    # and those that take long to install
 bench_packages=("${build_packages[@]}" g++ ghostscript git heaptrack libgoogle-perftools4 libjemalloc2 liblsan0 libmimalloc2.0
   libtcmalloc-minimal4 nats-server perl python3 redis-server redis-tools sqlite3 strace valgrind z3)

@@ -14,8 +14,8 @@ import collections
 import re
 
 # number: within the file, from 1. line: of the operator or statement. begin, end: its extent in the text.
-# before, after: the texts in one line. function: where it stands.
-Mutant = collections.namedtuple("Mutant", "file number line begin end function operator before after statement")
+# before, after: the texts in one line. function: where it stands. text: the line.
+Mutant = collections.namedtuple("Mutant", "file number line begin end function operator before after statement text")
 
 SWAPS = {
     "==": ("negate", ["!="]), "!=": ("negate", ["=="]),
@@ -66,6 +66,11 @@ class Source:
 
     def line(self, offset):
         return bisect.bisect_right(self.starts, offset)
+
+    def line_text(self, offset):
+        number = self.line(offset)
+        end = self.starts[number] if number < len(self.starts) else len(self.text)
+        return self.text[self.starts[number - 1]:end].strip()
 
     def pair_brackets(self):
         self.partner, self.inside = {}, []
@@ -218,8 +223,10 @@ def expression_mutants(source, i):
             last = source.partner[last + 1] if source.at(last + 1) in PAIRS else last + 2
         yield i, last, "logic", "!!" + source.raw(i + 1, last)
     elif token.kind == "number" and re.match(r"[1-9]\d*$", token.text):
+        divisor = source.at(i - 1) in ("/", "%")  # by 0 means anything to a compiler
         for change in ["0", "1"] if token.text != "1" else ["0"]:
-            yield i, i, "constant", change
+            if not (divisor and change == "0"):
+                yield i, i, "constant", change
     elif token.text in ("true", "false"):
         yield i, i, "constant", "false" if token.text == "true" else "true"
 
@@ -298,7 +305,8 @@ def mutants_of(path, text):
                     if source.whole(begin, end):
                         found.append(Mutant(path, len(found) + 1, source.line(source.tokens[i].begin),
                                             source.tokens[begin].begin, source.tokens[end].end, name, operator,
-                                            source.raw(begin, end), after, make is statement_mutants))
+                                            source.raw(begin, end), after, make is statement_mutants,
+                                            source.line_text(source.tokens[i].begin)))
     return found, source
 
 

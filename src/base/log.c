@@ -180,10 +180,21 @@ static void put_escaped(struct line *l, unsigned char c, bool json)
     }
 }
 
-/* C1 controls (U+0080 to U+009F) are valid UTF-8, yet terminals act on them. */
-static bool is_c1(const char *s, size_t n)
+/* C1 controls (U+0080 to U+009F) are valid UTF-8, yet terminals act on them. Others turn the rest of the line around. */
+static bool is_harmful(uint32_t c)
 {
-    return n == 2 && (unsigned char)s[0] == 0xc2 && (unsigned char)s[1] < 0xa0;
+    return (c >= 0x80 && c < 0xa0) || utf8_deceives(c);
+}
+
+static void put_code(struct line *l, uint32_t c)
+{
+    char escape[16];
+    if (c > 0xffff) /* as JSON has it: two halves */
+        snprintf(escape, sizeof(escape), "\\u%04x\\u%04x", 0xd7c0 + (c >> 10),
+                 0xdc00 + (c & 0x3ff));
+    else
+        snprintf(escape, sizeof(escape), "\\u%04x", c);
+    put_str(l, escape);
 }
 
 /* Any bytes, made harmless. Inside quotes, quote and backslash are escaped too. */
@@ -197,10 +208,8 @@ static void put_clean(struct line *l, const char *s, bool json, bool quoted)
         if (n == 0 || c < 0x20 || c == 0x7f || special) {
             put_escaped(l, c, json);
             i++;
-        } else if (is_c1(s + i, n)) {
-            char escape[8];
-            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned char)s[i + 1]);
-            put_str(l, escape);
+        } else if (is_harmful(utf8_decode(s + i, n))) {
+            put_code(l, utf8_decode(s + i, n));
             i += n;
         } else {
             put(l, s + i, n);

@@ -5,6 +5,7 @@
 #define MEMOIR_CLI_CLUSTER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "cli/command.h"
 #include "cli/ps.h"
@@ -18,7 +19,10 @@ struct cluster_values {
     const char *listen, *advertise;
     const char *tls_cert, *tls_key, *tls_ca;
     const char *name;
-    bool json, csv, remove;
+    bool json, csv, remove, outliers;
+    const char *where;
+    int measure;
+    uint64_t limit;
     int color;
 };
 extern const struct cluster_values cluster_defaults;
@@ -31,7 +35,7 @@ extern const struct cluster_values cluster_defaults;
 
 extern const struct command cmd_cluster_init, cmd_cluster_invite, cmd_cluster_join,
     cmd_cluster_leave, cmd_cluster_trust, cmd_cluster_tracking, cmd_cluster_tracing,
-    cmd_cluster_scan;
+    cmd_cluster_scan, cmd_cluster_programs;
 
 void cluster_decrefp(struct json_t **json);
 

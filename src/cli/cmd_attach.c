@@ -206,8 +206,7 @@ static const struct command_section attach_sections[] = {
     {"WHO MAY",
      "Root, and through memoird the user of the process, if that user could trace it with ptrace. Linux 6.6 or later on x86-64 is needed."},
     {"LIMITS",
-     "operator new of jemalloc, tcmalloc and mimalloc does not call malloc and may throw, so it is not seen: use memoir run for C++ programs with "
-     "these. Programs in Go have no malloc. Children of the process are attached with --children, a third of a second after the "
+     "Programs in Go have no malloc, and a stripped static program has no symbols to find it by. Children of the process are attached with --children, a third of a second after the "
      "fork; a program that the process or a child executes is not."},
     {0},
 };

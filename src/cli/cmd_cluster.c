@@ -117,9 +117,13 @@ static int status_print(const json_t *cluster, const struct cluster_values *v)
     struct table table;
     table_init(&table, columns);
     json_array_foreach(json_object_get(cluster, "members"), i, member) row_of(&table, member);
-    struct table_layout layout = {.header = true};
-    int r =
-        v->csv ? table_print_csv(&table, &layout, &out) : table_print(&table, &layout, &term, &out);
+    MEMOIR_CLEANUP(freep)
+    size_t *order = NULL;
+    int r = table_sort(&table, &(struct table_sort){.column = COLUMN_NODE}, &order);
+    struct table_layout layout = {.header = true, .order = order};
+    if (r >= 0)
+        r = v->csv ? table_print_csv(&table, &layout, &out)
+                   : table_print(&table, &layout, &term, &out);
     return r < 0 ? r : command_output(&out);
 }
 
@@ -221,17 +225,9 @@ static const struct command cmd_cluster_key = {
 static const struct command_common defaults = {0};
 static const struct option_spec options[] = {OPTION_HELP, {0}};
 static const struct command *const parts[] = {
-    &cmd_cluster_status,
-    &cmd_cluster_init,
-    &cmd_cluster_invite,
-    &cmd_cluster_join,
-    &cmd_cluster_leave,
-    &cmd_cluster_key,
-    &cmd_cluster_trust,
-    &cmd_cluster_tracking,
-    &cmd_cluster_tracing,
-    &cmd_cluster_scan,
-    NULL,
+    &cmd_cluster_status,   &cmd_cluster_programs, &cmd_cluster_init, &cmd_cluster_invite,
+    &cmd_cluster_join,     &cmd_cluster_leave,    &cmd_cluster_key,  &cmd_cluster_trust,
+    &cmd_cluster_tracking, &cmd_cluster_tracing,  &cmd_cluster_scan, NULL,
 };
 static const struct command_example examples[] = {
     {"sudo memoir cluster init",

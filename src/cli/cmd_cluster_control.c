@@ -120,6 +120,10 @@ static int switch_run(const struct command *command, const char *what, const voi
     if (r != COMMAND_OK || v->json)
         return r != COMMAND_OK ? r : document_print(document);
     const char *state = json_string_value(json_object_get(document, "state"));
+    if (state && strcmp(state, "none") == 0) {
+        puts("the process is not tracked any more");
+        return COMMAND_OK;
+    }
     printf("%s is ", what);
     words_print(state ? state : "switched");
     putchar('\n');
@@ -167,7 +171,8 @@ const struct command cmd_cluster_tracing = {
     .usage = "cluster tracing NODE PID on|off [OPTION...]",
     .help = "switch the tracing of a process on another node",
     .description =
-        "Begins or stops to record what a process on another node calls of CUDA. While it is off the trace has a gap; totals go on. The "
+        "Begins or stops to trace what a process on another node calls of CUDA. Off removes its book, and its probes unless another "
+        "traced process uses the same library; the trace so far stays. The "
         "rights are those of memoir cluster tracking.",
     .options = options,
     .examples = tracing_examples,

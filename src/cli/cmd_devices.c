@@ -55,6 +55,7 @@ static const struct option_spec options[] = {
     {"sort", 's', OPTION_STRING, AT(view.sort), "COLUMNS",
      "the order of rows: -used, +device ...; rows instead of bars, as in memoir query"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {0},
@@ -305,7 +306,7 @@ static int run(const void *values, const struct operands *operands)
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
     .table = "devices",
-    .show = "node,device,device_name,space,used,free,capacity,percent",
+    .show = "node,device,space,used,free,capacity,percent",
     .sort = "node,device",
 };
 

@@ -30,7 +30,7 @@ enum {
 
 struct exited_values {
     struct command_common common;
-    const char *since, *user, *program, *by, *where, *show, *sort;
+    const char *user, *program, *by, *where, *show, *sort;
     int cause;
     uint64_t pid;
     uint64_t limit;
@@ -56,8 +56,12 @@ static const char *const cause_tests[] = {
 
 static const struct option_spec options[] = {
     OPTION_HELP,
-    {"since", 0, OPTION_STRING, AT(since), "WHEN",
+    {"since", 0, OPTION_STRING, AT(common.past.since), "WHEN",
      "only those that ended after it: 1h (ago), 12:30, yesterday, 2026-01-31 12:00"},
+    {"until", 0, OPTION_STRING, AT(common.past.until), "WHEN",
+     "with --since: only those that ended before it (default: now)"},
+    {"at", 0, OPTION_STRING, AT(common.past.at), "WHEN",
+     "only those that ended in the 10 seconds that this time lies in"},
     {"cause", 0, OPTION_CHOICE, AT(cause), "CAUSE",
      "only those that ended so: code (by themselves), signal, oom (chosen by the kernel's OOM killer), core (with "
      "a core dump), failed (by a signal, or with a code other than 0)",
@@ -136,17 +140,16 @@ static void where_add(struct buffer *where, const char *fmt, ...)
     va_end(args);
 }
 
-static int where_since(struct buffer *where, const char *since)
+static int where_past(struct buffer *where, const struct past_values *past)
 {
-    uint64_t s;
-    char text[32];
-    struct tm tm;
-    if (when_parse(since, (uint64_t)time(NULL), &s) < 0)
-        return command_misuse(&cmd_exited, "--since %s: use a time such as 1h, 12:30 or 2026-01-31",
-                              since);
-    time_t seconds = (time_t)s;
-    strftime(text, sizeof(text), "%FT%TZ", gmtime_r(&seconds, &tm));
-    where_add(where, "ended>=%s", text);
+    char text[QUERY_TIME_TEXT_MAX];
+    struct past_window window;
+    int r = past_window_of(&cmd_exited, past, &window);
+    if (r != COMMAND_OK)
+        return r;
+    where_add(where, "ended>=%s", query_time_text(text, window.since_s * NS_PER_S));
+    if (past->at || past->until) /* else those that end later, too: --follow */
+        where_add(where, "ended<%s", query_time_text(text, window.until_s * NS_PER_S));
     return COMMAND_OK;
 }
 
@@ -179,8 +182,8 @@ static int where_program(struct buffer *where, const char *program)
 static int where_of(const struct exited_values *v, struct buffer *where)
 {
     int r = COMMAND_OK;
-    if (v->since)
-        r = where_since(where, v->since);
+    if (past_wanted(&v->common.past))
+        r = where_past(where, &v->common.past);
     if (r == COMMAND_OK && v->user)
         r = where_user(where, v->user);
     if (r == COMMAND_OK && v->program)
@@ -196,7 +199,8 @@ static int where_of(const struct exited_values *v, struct buffer *where)
 
 static bool is_filtered(const struct exited_values *v)
 {
-    return v->since || v->user || v->program || v->cause != CAUSE_ANY || v->pid || v->where;
+    return past_wanted(&v->common.past) || v->user || v->program || v->cause != CAUSE_ANY ||
+           v->pid || v->where;
 }
 
 static const char list_columns[] = "ended,lived,program,user,pid,cause,peak_rss,heap,device,cgroup";
@@ -588,6 +592,7 @@ static int run(const void *values, const struct operands *operands)
 static const struct elsewhere elsewhere = {
     .table = "exited",
     .show = "node,pid,program,user,ended,cause,peak_rss",
+    .own_past = true,
 };
 
 const struct command cmd_exited = {

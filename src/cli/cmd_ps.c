@@ -62,6 +62,7 @@ static const struct option_spec options[] = {
     {"blocks", 'b', OPTION_FLAG, AT(blocks),
      .help = "with --exited: their largest blocks at the end"},
     VIEW_OPTIONS_PRINT,
+    OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",

@@ -66,6 +66,7 @@ static const struct option_spec options[] = {
     OPTION_CSV,
     OPTION_NO_HEADER,
     OPTION_COLOR,
+    OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     {"socket", 0, OPTION_STRING, AT(common.elsewhere.socket), "PATH",
      "with --cluster and --node: memoird's socket (default: your own daemon's, else the machine's)"},
@@ -89,6 +90,10 @@ static const struct command_example examples[] = {
     {"memoir query buffers --where 'pid=4242' --by tag,site --limit 10",
      "where one process got its memory"},
     {"memoir query exited --where 'signal=9' --limit 5 --json", "the last ones that were killed"},
+    {"memoir query host --at 12:30 --sort -rss --limit 10",
+     "the largest processes at half past twelve"},
+    {"memoir query host --since 1h --by user --show rss",
+     "what each user held during the last hour, step by step"},
     {"memoir query --cluster --by program,node --show rss,heap,count --sort -rss",
      "what each program holds on each node of the cluster"},
     {"memoir query buffers --columns", "what can be asked for"},
@@ -106,6 +111,11 @@ static const struct command_section sections[] = {
      "--columns lists their columns.\n\n"
      "Processes that are gone, but whose books no daemon has retired yet, hold nothing and are left out, "
      "unless --where or --by names state: --where state=exited."},
+    {"THE PAST",
+     "--at and --since ask memoird's history instead of the present, for the tables host, processes, system, devices and exited. The rows are "
+     "those of the tables host_past, processes_past, system_past and devices_past: one for each row and step, with the start of the step in time and the columns that "
+     "are recorded. memoir query host_past --columns lists them. Of exited those that ended in the time are shown. Steps are of one length, a multiple of those that are kept, and aligned to the epoch, so that "
+     "with --cluster all nodes have the same; nodes tells how many have a value. Other tables have no past."},
     {"EXPRESSIONS",
      "A test is COLUMN OPERATOR VALUE. Values are read in the unit of the column: sizes (1.5GB, 64K), "
      "durations (10m, 1.5h; a bare number is seconds), percentages (75%), times "
@@ -137,12 +147,23 @@ static const struct command_section sections[] = {
 static int ask(const struct query_values *v, const struct query *query, struct world *world,
                struct query_result *result, struct buffer *summary)
 {
+    struct past_window window;
+    int r = past_window_of(&cmd_query, &v->common.past, &window);
+    if (r != COMMAND_OK)
+        return r;
     if (elsewhere_wanted(&v->common.elsewhere)) {
+        struct elsewhere_values other = v->common.elsewhere;
+        other.since_s = window.since_s;
+        other.until_s = window.until_s;
+        other.step_s = window.step_s;
         buffer_reset(summary);
-        return elsewhere_ask(&v->common.elsewhere, query_spec_of(query), result, summary);
+        return elsewhere_ask(&other, query_spec_of(query), result, summary);
     }
-    struct world_options how = {
-        .dir = v->dir, .state = v->state, .repeated = v->watch, .selective = v->where};
+    struct world_options how = {.dir = v->dir,
+                                .state = v->state,
+                                .repeated = v->watch,
+                                .selective = v->where,
+                                .window = window};
     return world_ask(world, &how, query, result);
 }
 
@@ -185,6 +206,10 @@ static int show_once(const struct query_values *v, const struct query *query, st
         return COMMAND_OK;
     if (v->where) {
         command_fail("nothing in the table %s matches", query_table_of(query)->name);
+        return COMMAND_NOTHING;
+    }
+    if (query_needs(query) & QUERY_NEEDS_HISTORY || past_wanted(&v->common.past)) {
+        command_fail("no data for this selection and period");
         return COMMAND_NOTHING;
     }
     if (summary.len) {
@@ -259,7 +284,19 @@ static int run(const void *values, const struct operands *operands)
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
     struct query_error error;
-    int r = query_new(&spec, &query, &error);
+    struct past_window window;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer texts = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer columns = BUFFER_INIT(QUERY_TEXT_MAX);
+    int r = past_window_of(&cmd_query, &v->common.past, &window);
+    if (r != COMMAND_OK)
+        return r;
+    r = past_spec(&spec, &window, &texts, &error);
+    if (r == 0)
+        r = elsewhere_columns(&v->common.elsewhere, &spec, &columns);
+    if (r == 0)
+        r = query_new(&spec, &query, &error);
     if (r == -EINVAL)
         return view_misuse(&cmd_query, &error, &spec);
     if (r < 0)

@@ -50,11 +50,11 @@ static const struct option_spec options[] = {
     OPTION_HELP,
     {"by", 'b', OPTION_STRING, AT(by_word), "WHAT",
      "a row for each caller (the line that asked), stack, function, file, module, space or device "
-     "(default: caller); or columns of the table sites, as in memoir query"},
+     "(default: caller); or columns of the table lines, as in memoir query"},
     VIEW_OPTION_WHERE,
     VIEW_OPTION_SHOW,
     {"sort", 0, OPTION_STRING, AT(view.sort), "COLUMNS",
-     "the order, as in memoir query; --where, --show and --sort print the table sites as memoir query does"},
+     "the order, as in memoir query; --where, --show and --sort print the table lines as memoir query does"},
     {"top", 'n', OPTION_NUMBER, AT(top), "N",
      "show N rows at most; 0 shows all (default: 20 on screen, 5 with --stacks, all in JSON and "
      "CSV)"},
@@ -598,7 +598,7 @@ static int run(const void *values, const struct operands *operands)
 
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
-    .table = "sites",
+    .table = "lines",
     .show = "node,pid,program,space,bytes,blocks,site",
     .sort = "-bytes",
     .operand = "pid",

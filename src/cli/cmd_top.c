@@ -65,6 +65,7 @@ static const struct option_spec options[] = {
     VIEW_OPTION_BY,
     VIEW_OPTION_SHOW,
     VIEW_OPTIONS_PRINT,
+    OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",

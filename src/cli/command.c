@@ -241,8 +241,10 @@ int command_run(const struct command *command, int argc, char **argv)
         return command_misuse(command, "--node-token goes with --node");
     if (other->node && other->cluster)
         return command_misuse(command, "--cluster and --node exclude each other");
-    r = command->elsewhere && elsewhere_wanted(other) ? elsewhere_run(command, values, &operands)
-                                                      : command->run(values, &operands);
+    const struct past_values *past = &((struct command_common *)values)->past;
+    bool as_query = command->elsewhere && (elsewhere_wanted(other) ||
+                                           (past_wanted(past) && !command->elsewhere->own_past));
+    r = as_query ? elsewhere_run(command, values, &operands) : command->run(values, &operands);
     if (r < 0)
         return command_fail("%s: %s", command->name, strerror(-r));
     return r;

@@ -10,6 +10,7 @@
 
 #include "cli/elsewhere.h"
 #include "cli/options.h"
+#include "cli/past.h"
 
 struct column;
 
@@ -68,6 +69,7 @@ struct command {
 struct command_common {
     bool help;
     struct elsewhere_values elsewhere;
+    struct past_values past;
 };
 
 #define OPTION_HELP                                                                        \

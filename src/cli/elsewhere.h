@@ -22,13 +22,14 @@ struct elsewhere_values {
     const char *node;
     const char *token_file;            /* of that node's token */
     const char *socket;                /* of memoird */
-    uint64_t since_s, until_s, step_s; /* of the table history; 0: the present */
+    uint64_t since_s, until_s, step_s; /* of tables of the past; 0: the present */
 };
 
-/* What a view of one machine is over many: a query. */
+/* What a view of one machine is over many, and over the past: a query. */
 struct elsewhere {
     const char *table, *show, *sort;
     const char *operand; /* the column that the operand is a value of, or NULL */
+    bool own_past;       /* the command itself answers --at and --since about this machine */
 };
 
 /* Does the command line ask for other nodes? */
@@ -45,9 +46,14 @@ int elsewhere_ask(const struct elsewhere_values *v, const struct query_spec *spe
 /* "memoir: 2 of 3 nodes answered; missing: web (unreachable for 12 s)" on stderr, where there is something to say. */
 void elsewhere_mention(const struct buffer *summary);
 
-/* The command as a query of other nodes. Returns enum command_exit or -errno. */
+/* The command as a query of other nodes, or of the past of this one. Returns enum command_exit or -errno. */
 int elsewhere_run(const struct command *command, const void *values,
                   const struct operands *operands);
+
+/* Rows of several nodes need their nodes: where the question names no columns, `spec` gets the table's usual ones and `node`, as
+ * words in `texts`. 0 or the buffer's error. */
+int elsewhere_columns(const struct elsewhere_values *v, struct query_spec *spec,
+                      struct buffer *texts);
 
 /* The question as one line of JSON, without its newline. COMMAND_OK, COMMAND_FAILED after a word, or -errno. */
 int elsewhere_question(const struct elsewhere_values *v, const struct query_spec *spec,

@@ -3,7 +3,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "explain/table.h"
-#include "history/table.h"
+#include "history/past.h"
 #include "nvml/worker.h"
 #include "profile/tables.h"
 #include "query/query.h"
@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
     (void)profile_tables_register();
-    (void)query_table_register(&history_table);
+    (void)past_tables_register();
     (void)query_table_register(&explain_table);
     command_take_signals();
     book_guard_install();

@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 enum { ISO_TIME_MAX = 40 };
 
@@ -32,11 +33,12 @@ void table_set_device(struct table *table, size_t first, int ordinal, const char
         table_set_text(table, first + 2, uid);
 }
 
-/* U+0080 to U+009F, which terminals act on as on ESC and a letter. */
-static bool is_upper_control(const char *text)
+/* Bytes of a character that terminals act on: U+0080 to U+009F as on ESC and a letter, others turn the line around. 0: none. */
+static size_t harmful(const char *text)
 {
-    return (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 &&
-           (unsigned char)text[1] < 0xa0;
+    size_t n = utf8_sequence(text, strnlen(text, 4));
+    uint32_t c = n > 1 ? utf8_decode(text, n) : 0;
+    return n > 1 && (c < 0xa0 || utf8_deceives(c)) ? n : 0;
 }
 
 /* A field is quoted when it holds what would end it. */
@@ -48,9 +50,9 @@ static void csv_text(struct buffer *out, const char *text)
     for (const char *p = text; *p; p++) {
         if (*p == '"') {
             buffer_append_str(out, "\"\"");
-        } else if (is_upper_control(p)) {
+        } else if (harmful(p) > 0) {
             buffer_append_char(out, '?');
-            p++;
+            p += harmful(p) - 1;
         } else {
             buffer_append_char(out, (unsigned char)*p < 0x20 || *p == 0x7f ? '?' : *p);
         }

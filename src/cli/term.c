@@ -75,29 +75,6 @@ struct glyph {
     unsigned columns;
 };
 
-static uint32_t decode(const char *s, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)s;
-    switch (n) {
-    case 1:
-        return p[0];
-    case 2:
-        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    case 3:
-        return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    default:
-        return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-    }
-}
-
-/* Characters that print nothing but change what is seen: directions, joiners, tags. */
-static bool deceives(uint32_t c)
-{
-    return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-           (c >= 0x2060 && c <= 0x206f) || c == 0xfeff || c == 0xad || c == 0x61c ||
-           (c >= 0xe0000 && c <= 0xe007f);
-}
-
 static struct glyph glyph_at(const struct term *term, const char *text)
 {
     if (!*text)
@@ -105,11 +82,11 @@ static struct glyph glyph_at(const struct term *term, const char *text)
     size_t n = utf8_sequence(text, strnlen(text, 4));
     if (n == 0)
         return (struct glyph){.bytes = 1, .instead = "?", .columns = 1};
-    uint32_t c = decode(text, n);
+    uint32_t c = utf8_decode(text, n);
     if (c < 0x80)
         return (struct glyph){
             .bytes = 1, .instead = c < 0x20 || c == 0x7f ? "?" : NULL, .columns = 1};
-    int width = term->utf8 && !deceives(c) ? wcwidth((wchar_t)c) : -1;
+    int width = term->utf8 && !utf8_deceives(c) ? wcwidth((wchar_t)c) : -1;
     if (width < 0)
         return (struct glyph){.bytes = n, .instead = "?", .columns = 1};
     return (struct glyph){.bytes = n, .columns = (unsigned)width};

@@ -127,7 +127,6 @@ static int look_at_cgroups(struct world *world)
     return r < 0 ? command_fail("cannot read /sys/fs/cgroup: %s", strerror(-r)) : COMMAND_OK;
 }
 
-/* The last hour in minutes; memoir history takes other times. */
 static int look_at_history(struct world *world, const struct world_options *options)
 {
     const char *state = ps_state_find(options->state);
@@ -137,6 +136,11 @@ static int look_at_history(struct world *world, const struct world_options *opti
                                             .since_s = now_s - HISTORY_PAST_S,
                                             .until_s = now_s + 1,
                                             .step_s = HISTORY_STEP_MAX_S};
+    if (options->window.until_s) {
+        world->history.since_s = options->window.since_s;
+        world->history.until_s = options->window.until_s;
+        world->history.step_s = options->window.step_s;
+    }
     if (access(world->history_path, R_OK) == 0)
         return COMMAND_OK;
     command_fail("cannot read the history in '%s': %s; memoird keeps it while it runs", state,
@@ -211,6 +215,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         look_at_driver(world, query);
     if (needs & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
         world->symbols = site_names_new();
+    world->profile = (struct profile_world){.symbols = site_names_symbolizer(world->symbols)};
     /* What we could read is ours to see: the books' permissions decide. */
     *ret_world = (struct query_world){
         .ledger = world->ledger,
@@ -220,6 +225,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .cgroups = world->cgroups,
         .retired = needs & QUERY_NEEDS_RETIRED ? &world->retired.source : NULL,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
+        .profile = &world->profile,
         .explain = needs & QUERY_NEEDS_MAPPINGS ? &world->explain : NULL,
         .sees_all = true,
         .viewer_uid = geteuid(),
@@ -247,7 +253,9 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
                      struct query_result **ret_result)
 {
     struct world names = {.symbols = symbols};
+    struct profile_world profile = {.symbols = site_names_symbolizer(symbols)};
     struct query_world world = {.ledger = ledger,
+                                .profile = &profile,
                                 .sees_all = true,
                                 .viewer_uid = geteuid(),
                                 .user_name = user_name,

@@ -11,7 +11,9 @@
 #include "cli/driver.h"
 #include "cli/ps.h"
 #include "explain/table.h"
+#include "history/past.h"
 #include "history/table.h"
+#include "profile/tables.h"
 #include "query/query.h"
 #include "query/retired_source.h"
 
@@ -23,6 +25,7 @@ struct world_options {
     const char *state; /* of memoird; NULL: see ps_state_find() */
     bool repeated;     /* the question comes again and again: costly fields get less time at once */
     bool selective;    /* it has a --where: that nothing is there is then an answer of its own */
+    struct past_window window; /* of tables of the past; all 0: the last hour in minutes */
 };
 
 /* Zeroed at first; kept between questions, so that it can tell what changed. */
@@ -39,7 +42,8 @@ struct world {
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
     bool no_symbols;            /* leave it so */
-    uint32_t uid;               /* the user that was looked up last */
+    struct profile_world profile;
+    uint32_t uid; /* the user that was looked up last */
     char user[64];
     bool known; /* `uid` and `user` are set */
     bool told;  /* why there is nothing */

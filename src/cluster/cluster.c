@@ -196,6 +196,41 @@ int cluster_find(struct cluster *c, const char *word, char ret_id[static SUBJECT
     return !m ? -ENOENT : several ? -ENOTUNIQ : 0;
 }
 
+/* ---- how many may be out; locked ---- */
+
+/* Half of what others leave: one user cannot take all, and a user who is alone has enough. */
+static int asks_take(struct cluster *c, uint32_t who)
+{
+    size_t at = 0, unused = CLUSTER_ASKS_MAX;
+    while (at < CLUSTER_ASKS_MAX && !(c->askers[at].n && c->askers[at].who == who)) {
+        if (!c->askers[at].n && unused == CLUSTER_ASKS_MAX)
+            unused = at;
+        at++;
+    }
+    size_t own = at < CLUSTER_ASKS_MAX ? c->askers[at].n : 0;
+    if (c->asks_n >= CLUSTER_ASKS_MAX)
+        return -EBUSY;
+    if (own >= (CLUSTER_ASKS_MAX - (c->asks_n - own) + 1) / 2)
+        return -EUSERS;
+    if (at == CLUSTER_ASKS_MAX) { /* there is a place: each that is used has a question */
+        at = unused;
+        c->askers[at].who = who;
+    }
+    c->askers[at].n++;
+    c->asks_n++;
+    return 0;
+}
+
+void asks_give_back(struct cluster *c, const struct cluster_ask *ask)
+{
+    size_t at = 0;
+    while (at < CLUSTER_ASKS_MAX && !(c->askers[at].n && c->askers[at].who == ask->who))
+        at++;
+    if (at < CLUSTER_ASKS_MAX)
+        c->askers[at].n--;
+    c->asks_n--;
+}
+
 int cluster_ask(struct cluster *c, struct cluster_wish *wish, struct cluster_ask **ret_ask)
 {
     struct cluster_ask *ask = NULL;
@@ -211,6 +246,7 @@ int cluster_ask(struct cluster *c, struct cluster_wish *wish, struct cluster_ask
     if (r < 0)
         return r;
     ask->cluster = c;
+    ask->who = wish->who;
     memcpy(ask->target, target, sizeof(target));
     if (wish->sign)
         wish->sign(wish->sign_context, &ask->ask, target, &ask->proof);
@@ -218,9 +254,10 @@ int cluster_ask(struct cluster *c, struct cluster_wish *wish, struct cluster_ask
     ask->ask.rights.mac = ask->proof.has_mac ? ask->proof.mac : NULL;
     ask->ask.rights.signature = ask->proof.has_signature ? ask->proof.signature : NULL;
     worker_lock(&c->worker);
-    r = c->asks_n >= CLUSTER_ASKS_MAX ? -EBUSY : expect(c, ask, wish);
+    r = asks_take(c, ask->who);
+    if (r == 0 && (r = expect(c, ask, wish)) < 0)
+        asks_give_back(c, ask);
     if (r >= 0) {
-        c->asks_n++;
         c->figures.asked++;
         STAILQ_INSERT_TAIL(&c->asks_new, ask, way_link);
         worker_wake(&c->worker);
@@ -274,7 +311,7 @@ void cluster_ask_free(struct cluster_ask *ask)
     }
     ask->dropped = true;
     if (done)
-        c->asks_n--;
+        asks_give_back(c, ask);
     worker_wake(&c->worker);
     worker_unlock(&c->worker);
     if (done)

@@ -31,7 +31,7 @@ struct query_spec;
 enum {
     CLUSTER_ACK_MS = 5,         /* an answer that comes sooner needs no acknowledgement */
     CLUSTER_QUESTIONS_MAX = 64, /* of other nodes that wait; further ones are refused and counted */
-    CLUSTER_ASKS_MAX = 256,     /* of our own that are out */
+    CLUSTER_ASKS_MAX = 256,     /* of our own that are out; a user gets half of what others leave */
     CLUSTER_SPEAKER_WAITING = 16, /* questions of one node that may wait */
     CLUSTER_HI_MS = 200,          /* newcomers are greeted within this time, by chance */
     CLUSTER_URL_MAX = 256,
@@ -97,11 +97,12 @@ struct cluster_wish {
                  struct cluster_proof *ret_proof);
     void *sign_context;
     uint64_t deadline_ns; /* 0: GATHER_DEADLINE_MS */
+    uint32_t who;         /* a number that all questions of one user share */
     void *of;             /* for done() */
 };
 
-/* -ENOENT: there is no such node; -ENOTUNIQ: the name fits several; -EBUSY: too many are out; -ENOMEM. Else
- * done() is called once for it. */
+/* -ENOENT: there is no such node; -ENOTUNIQ: the name fits several; -EBUSY: too many are out; -EUSERS: too many of this user
+ * are; -ENOMEM. Else done() is called once for it. */
 int cluster_ask(struct cluster *cluster, struct cluster_wish *wish, struct cluster_ask **ret_ask);
 
 /* The own part of the answer: bytes of query_partial_write(); NULL: why there is none. */

@@ -41,6 +41,7 @@ struct cluster_ask {
     char user[MESSAGE_NAME_MAX + 1];
     char target[SUBJECT_ID_CHARS + 1]; /* "": all */
     bool wants_self, others;           /* constant */
+    uint32_t who;                      /* constant */
     struct cluster_proof proof;
     void *of;
 
@@ -82,8 +83,13 @@ struct cluster {
     uint64_t inbox_dropped;
     struct asks_way asks_new, asks_done;
     struct question_boxes questions_ready, questions_answered;
-    size_t asks_n;  /* that are out, or done and not freed */
-    bool self_came; /* some ask got its own part */
+    size_t
+        asks_n; /* that are out, or done and not freed; one that was dropped is out until its end */
+    struct {
+        uint32_t who;
+        uint32_t n;             /* 0: unused */
+    } askers[CLUSTER_ASKS_MAX]; /* of those, by user */
+    bool self_came;             /* some ask got its own part */
     struct members *members;
     struct cluster_figures figures;
     struct bus *bus;       /* written by the thread under the lock: the thread reads it without */
@@ -118,6 +124,7 @@ void cluster_heard(void *context, const char *subject, const char *reply, const 
 void cluster_changed(void *context);
 void question_box_free(struct question_box *box);
 void ask_free(struct cluster_ask *ask);
+void asks_give_back(struct cluster *cluster, const struct cluster_ask *ask); /* locked */
 /* Publish on memoir.1.WORD[.TARGET].SELF. -ENOTCONN, and others of bus_publish(). */
 int cluster_send(struct cluster *cluster, const char *word, const char *target,
                  const struct buffer *message);

@@ -138,21 +138,13 @@ static const uint8_t *take_bytes(struct reading *r, size_t max, size_t *ret_len)
     return varint_bytes(&r->in, *ret_len);
 }
 
-static bool is_printable(const uint8_t *text, size_t len)
-{
-    for (size_t i = 0, n; i < len; i += n)
-        if ((n = utf8_sequence((const char *)text + i, len - i)) == 0 || text[i] < ' ' ||
-            text[i] == 0x7f || (text[i] == 0xc2 && text[i + 1] < 0xa0)) /* U+0080 to U+009F */
-            return false;
-    return true;
-}
-
-/* A copy that ends with NUL: UTF-8 without control characters, since people will see it. */
+/* A copy that ends with NUL. People will see it. */
 static const char *take_text(struct reading *r, size_t max)
 {
     size_t len;
     const uint8_t *bytes = take_bytes(r, max, &len);
-    if (!bytes || !is_printable(bytes, len) || len + 1 > sizeof(r->message->texts) - r->used) {
+    if (!bytes || !utf8_is_plain((const char *)bytes, len) ||
+        len + 1 > sizeof(r->message->texts) - r->used) {
         r->in.bad = true;
         return "";
     }

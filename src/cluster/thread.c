@@ -268,7 +268,7 @@ static void ask_done(struct cluster *c, struct cluster_ask *ask, uint64_t now)
     members_learn(c, ask->gather, now);
     bool dropped = ask->dropped;
     if (dropped) {
-        c->asks_n--;
+        asks_give_back(c, ask);
     } else {
         ask->done = true;
         STAILQ_INSERT_TAIL(&c->asks_done, ask, way_link);

@@ -73,26 +73,39 @@ enum { API_VIEWS_MAX = 48, API_PATH_MAX = 96 };
         .help = "only this kind of memory: heap, mapped, pinned, dram, l1 ..." \
     }
 
-#define PARAM_FROM                                                                             \
-    {                                                                                          \
-        .name = "from", .kind = HTTP_TEXT, .max = 32,                                          \
-        .help = "of history: seconds since 1970, or a time before now: -1h (the default), -7d" \
+#define PARAM_FROM                                                                 \
+    {                                                                              \
+        .name = "from", .kind = HTTP_TEXT, .max = 32,                              \
+        .help = "seconds since 1970, or a time before now: -1h (the default), -7d" \
     }
-#define PARAM_TO                                                      \
+#define PARAM_TO                                          \
+    {                                                     \
+        .name = "to", .kind = HTTP_TEXT, .max = 32,       \
+        .help = "until then, the same way (default: now)" \
+    }
+#define PARAM_POINTS                                                  \
     {                                                                 \
-        .name = "to", .kind = HTTP_TEXT, .max = 32,                   \
-        .help = "of history: until then, the same way (default: now)" \
-    }
-#define PARAM_POINTS                                                        \
-    {                                                                       \
-        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000,       \
-        .help = "of history: at most so many of each series (default: 300)" \
+        .name = "points", .kind = HTTP_NUMBER, .min = 1, .max = 5000, \
+        .help = "of the past: steps at most (default: 300)"           \
     }
 
-#define PARAM_AT                                                            \
-    {                                                                       \
-        .name = "at", .kind = HTTP_TEXT, .max = 32,                         \
-        .help = "of history: at this moment alone, in place of from and to" \
+#define PARAM_AT                                                                            \
+    {                                                                                       \
+        .name = "at", .kind = HTTP_TEXT, .max = 32,                                         \
+        .help = "as it was at this time, by the history: seconds since 1970, or -10m; the " \
+                "10 seconds, or the longer step that is kept, that it lies in"              \
+    }
+#define PARAM_SINCE                                                                          \
+    {                                                                                        \
+        .name = "since", .kind = HTTP_TEXT, .max = 32,                                       \
+        .help = "as it was from this time on, by the history, a row for each step (column "  \
+                "time): seconds since 1970, or -1h. Of the tables host, processes, system, " \
+                "devices and exited; of tables of the history the default is -1h"            \
+    }
+#define PARAM_UNTIL                                                   \
+    {                                                                 \
+        .name = "until", .kind = HTTP_TEXT, .max = 32,                \
+        .help = "with since: until then, the same way (default: now)" \
     }
 
 static const struct http_param query_params[] = {
@@ -108,46 +121,35 @@ static const struct http_param query_params[] = {
     PARAM_SHAPE,
     PARAM_SCOPE,
     PARAM_NODE,
-    PARAM_FROM,
-    PARAM_TO,
-    PARAM_POINTS,
     PARAM_AT,
+    PARAM_SINCE,
+    PARAM_UNTIL,
+    PARAM_POINTS,
     {0},
 };
 
-static const struct http_param table_params[] = {PARAM_BY,    PARAM_WHERE, PARAM_SHOW,
-                                                 PARAM_SORT,  PARAM_LIMIT, PARAM_SHAPE,
-                                                 PARAM_SCOPE, PARAM_NODE,  {0}};
+static const struct http_param table_params[] = {
+    PARAM_BY,   PARAM_WHERE, PARAM_SHOW,  PARAM_SORT,  PARAM_LIMIT,  PARAM_SHAPE, PARAM_SCOPE,
+    PARAM_NODE, PARAM_AT,    PARAM_SINCE, PARAM_UNTIL, PARAM_POINTS, {0}};
 
 static const struct http_param process_params[] = {PARAM_PID, {0}};
 
-static const struct http_param process_rows_params[] = {
-    PARAM_PID, PARAM_WHERE, PARAM_SHOW, PARAM_SORT, PARAM_LIMIT, PARAM_SHAPE, {0}};
+#define PARAM_AT_PEAK                                                            \
+    {                                                                            \
+        .name = "at_peak", .kind = HTTP_YES,                                     \
+        .help = "live figures of when the process held the most, instead of now" \
+    }
 
-static const struct http_param sites_params[] = {
-    PARAM_PID,
-    {.name = "by",
-     .kind = HTTP_WORD,
-     .words = "caller|stack|function|file|module|space|device",
-     .help = "a row for each of these (default: caller, the line that asked)"},
-    {.name = "sort",
-     .kind = HTTP_WORD,
-     .words = "live|allocated|blocks",
-     .help = "those with the most of this first (default: live bytes)"},
-    {.name = "limit", .kind = HTTP_NUMBER, .max = 100000, .help = "rows at most"},
-    {.name = "stacks", .kind = HTTP_YES, .help = "with whole stacks"},
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
-    PARAM_SPACE,
-    {0},
-};
+static const struct http_param process_rows_params[] = {
+    PARAM_PID, PARAM_BY, PARAM_WHERE, PARAM_SHOW, PARAM_SORT, PARAM_LIMIT, PARAM_SHAPE, {0}};
+
+static const struct http_param process_code_params[] = {PARAM_PID,   PARAM_BY,      PARAM_WHERE,
+                                                        PARAM_SHOW,  PARAM_SORT,    PARAM_LIMIT,
+                                                        PARAM_SHAPE, PARAM_AT_PEAK, {0}};
 
 static const struct http_param flame_params[] = {
     PARAM_PID,
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
+    PARAM_AT_PEAK,
     PARAM_SPACE,
     {.name = "inverted",
      .kind = HTTP_YES,
@@ -165,9 +167,7 @@ static const struct http_param profile_params[] = {
      .kind = HTTP_WORD,
      .words = "live|allocated|blocks",
      .help = "what folded stacks tell, and the others show first"},
-    {.name = "at_peak",
-     .kind = HTTP_YES,
-     .help = "live figures of when the process held the most, instead of now"},
+    PARAM_AT_PEAK,
     PARAM_SPACE,
     {0},
 };
@@ -230,10 +230,37 @@ static const struct http_param trace_params[] = {
     {0},
 };
 
+static const struct http_param cluster_programs_params[] = {
+    {.name = "measure",
+     .kind = HTTP_WORD,
+     .words = "rss|pss|heap|pinned|device",
+     .help = "what is compared (default: rss)"},
+    PARAM_WHERE,
+    {.name = "limit",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = ASKING_ROWS_MAX,
+     .help = "programs at most (default: 60)"},
+    {.name = "nodes",
+     .kind = HTTP_NUMBER,
+     .min = 1,
+     .max = ASKING_ROWS_MAX,
+     .help = "nodes of each program at most, outliers and the largest first (default: 64)"},
+    {0},
+};
+
 /* ---- routes ---- */
 
 static const char private_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404).";
+
+static const char lines_help[] =
+    "The table lines, with names of functions. Only for the process's user and for root: others get 403. A process that keeps no book has none "
+    "(404).";
+
+static const char stacks_help[] =
+    "The table stacks, with names of functions. Only for the process's user and for root: others get 403. A process that keeps no book has none "
+    "(404).";
 
 static const char ages_help[] =
     "Only for the process's user and for root: others get 403. A process that keeps no book has none (404). Where its blocks are not known: "
@@ -272,6 +299,20 @@ static const struct http_route fixed[] = {
      .fresh_ms = 400,
      .answer = api_answer_cluster},
     {.method = "GET",
+     .path = "/api/v1/cluster/programs",
+     .name = "clusterPrograms",
+     .summary = "Programs across the nodes of the cluster, with the nodes that are outliers",
+     .help =
+         "A node is an outlier where the program grows steadily and does not on most other nodes, or where a process "
+         "of it holds half as much again as in the median, or half of it. That takes three nodes. Programs with a node that "
+         "grows come first, then the largest.",
+     .params = cluster_programs_params,
+     .answer_schema = "ClusterPrograms",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 900,
+     .answer = api_answer_cluster_programs},
+    {.method = "GET",
      .path = "/api/v1/tables",
      .name = "tables",
      .summary = "The tables and their columns",
@@ -295,13 +336,24 @@ static const struct http_route fixed[] = {
      .path = "/api/v1/processes/{pid}/sites",
      .name = "processSites",
      .summary = "The lines of a program that hold its memory",
-     .help = private_help,
-     .params = sites_params,
-     .answer_schema = "Sites",
+     .help = lines_help,
+     .params = process_code_params,
+     .answer_schema = "Table",
      .role = HTTP_READ,
      .where = HTTP_ON_LOOP,
      .fresh_ms = 1900,
      .answer = api_answer_sites},
+    {.method = "GET",
+     .path = "/api/v1/processes/{pid}/stacks",
+     .name = "processStacks",
+     .summary = "The stacks that lead to a program's memory, as rows",
+     .help = stacks_help,
+     .params = process_code_params,
+     .answer_schema = "Table",
+     .role = HTTP_READ,
+     .where = HTTP_ON_LOOP,
+     .fresh_ms = 1900,
+     .answer = api_answer_stacks},
     {.method = "GET",
      .path = "/api/v1/processes/{pid}/flame",
      .name = "processFlame",
@@ -421,8 +473,9 @@ static const struct http_route fixed[] = {
      .name = "processTracing",
      .summary = "Begin or stop to record what a process calls of CUDA",
      .help =
-         "Takes the role control, and a process of your own or root. Off records no further calls until it is on again: the "
-         "trace has a gap, totals go on. 404 for a process that is not traced, 503 where tracing does not run.",
+         "Takes the role control, and a process of your own or root. Off removes its book, and its probes unless another traced "
+         "process uses the same library; its trace so far stays. On begins anew. 404 for a process that is not traced, 503 where tracing "
+         "does not run.",
      .params = process_params,
      .body_schema = "TracingWish",
      .answer_schema = "Tracing",
@@ -496,7 +549,8 @@ static void (*routes_answer[ROUTES_MAX])(struct http_call *call, void *context);
 /* Those of the page itself, of its user, and of the cluster. */
 static bool is_of_this_node(const struct http_route *route)
 {
-    static const char *const names[] = {"cluster", "tables", "session", "stream", "self"};
+    static const char *const names[] = {"cluster", "clusterPrograms", "tables",
+                                        "session", "stream",          "self"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(route->name, names[i]) == 0)
             return true;

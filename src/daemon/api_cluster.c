@@ -13,6 +13,9 @@
 #include "daemon/daemon.h"
 #include "daemon/server.h"
 #include "query/query.h"
+#include "query/spread.h"
+
+enum { PROGRAMS_SHOWN = 60, NODES_SHOWN = 64 };
 
 void api_answer_cluster(struct http_call *call, void *context)
 {
@@ -29,6 +32,8 @@ void api_cluster_failed(struct http_call *call, int error)
         http_problem(call, 409, "no-cluster", "%s", clustering_error(error));
     else if (error == -ENOENT || error == -ENOTUNIQ)
         http_problem(call, 404, "no-node", "%s", clustering_error(error));
+    else if (error == -EUSERS)
+        http_problem(call, 429, "busy", "%s", clustering_error(error));
     else if (error == -EBUSY)
         http_problem(call, 503, "busy", "%s", clustering_error(error));
     else if (error == -ESHUTDOWN)
@@ -90,7 +95,7 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
     struct query_error wrong = {0};
     struct clustering_ask *ask;
     struct clustering_viewer asker = asker_of(call, daemon);
-    struct clustering_window window = {0};
+    struct past_window window = {0};
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
     bool past = table && table->needs & QUERY_NEEDS_HISTORY;
     if (refuse_to_hand_on(call))
@@ -111,6 +116,68 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
     }
     http_later(call);
     daemon->server->figures.queries++;
+}
+
+/* ---- programs across nodes ---- */
+
+static const char *measure_of(const struct http_call *call)
+{
+    const char *measure = http_argument(call, "measure");
+    return measure ? measure : "rss";
+}
+
+static uint64_t number_of(struct http_call *call, const char *name, uint64_t otherwise)
+{
+    uint64_t number = otherwise;
+    (void)http_number(call, name, &number);
+    return number;
+}
+
+static void on_programs(void *context, struct gather *gather)
+{
+    struct http_call *call = context;
+    MEMOIR_CLEANUP(spread_freep)
+    struct spread *spread = NULL;
+    int r = gather ? spread_new(gather_result(gather), gather_query(gather), &spread) : -ESHUTDOWN;
+    if (r < 0) {
+        api_cluster_failed(call, r);
+        http_done(call);
+        return;
+    }
+    struct json *json = http_json(call);
+    api_json_begin(json, "memoir.cluster-programs/1");
+    json_field_string(json, "measure", measure_of(call));
+    json_field_u64(json, "programs_total", spread->n);
+    json_key(json, "programs");
+    spread_json(spread, number_of(call, "limit", PROGRAMS_SHOWN),
+                number_of(call, "nodes", NODES_SHOWN), json);
+    json_key(json, "cluster");
+    gather_json(gather, json);
+    json_object_end(json);
+    http_done(call);
+}
+
+void api_answer_cluster_programs(struct http_call *call, void *context)
+{
+    struct daemon *daemon = context;
+    struct query_error wrong = {0};
+    struct clustering_ask *ask;
+    struct clustering_viewer asker = asker_of(call, daemon);
+    struct query_spec spec;
+    char show[SPREAD_SHOW_MAX];
+    if (refuse_to_hand_on(call))
+        return;
+    spread_spec(measure_of(call), http_argument(call, "where"), show, &spec);
+    int r = clustering_query(daemon->clustering, &spec, NULL, NULL, &asker, on_programs, call, &ask,
+                             &wrong);
+    if (r == -EINVAL && wrong.text[0]) {
+        api_bad_query(call, &wrong);
+    } else if (r < 0) {
+        api_cluster_failed(call, r);
+    } else {
+        http_later(call);
+        daemon->server->figures.queries++;
+    }
 }
 
 /* ---- calls to another node ---- */

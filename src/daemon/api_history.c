@@ -13,8 +13,10 @@
 #include "base/clock.h"
 #include "daemon/api_history.h"
 #include "daemon/api_internal.h"
+#include "daemon/api_process_rows.h"
 #include "daemon/clustering.h"
 #include "daemon/daemon.h"
+#include "daemon/users.h"
 #include "history/read.h"
 #include "history/table.h"
 #include "ledger/host.h"
@@ -236,7 +238,7 @@ struct wish {
     struct query *question; /* to the table `history` */
     struct asking_viewer viewer;
     bool arrays;
-    struct clustering_window window;
+    struct past_window window;
     int64_t pid; /* of what=process; else 0 */
     uint64_t start_s;
     char node[HOST_NAME_MAX + 1], path[PATH_MAX_BYTES];
@@ -268,12 +270,28 @@ static struct history_world history_of(const struct wish *wish)
                                   .pid = wish->pid};
 }
 
-static struct query_world world_of(const struct wish *wish, struct history_world *history)
+static const char *user_name(uint32_t uid, void *context)
 {
+    return context ? users_name(context, uid) : NULL;
+}
+
+static void users_freep(struct users **users)
+{
+    users_free(*users);
+}
+
+/* `users` are of this thread alone; NULL: there are none, and users are numbers. */
+static struct query_world world_of(const struct wish *wish, struct history_world *history,
+                                   struct users *users)
+{
+    if (users)
+        users_refresh(users);
     return (struct query_world){.history = history,
                                 .sees_all = wish->viewer.sees_all,
                                 .viewer_uid = wish->viewer.uid,
-                                .node = wish->node};
+                                .node = wish->node,
+                                .user_name = user_name,
+                                .context = users};
 }
 
 static void failed(struct http_call *call, int r)
@@ -302,7 +320,7 @@ static void run_view(struct job *job)
 {
     const struct wish *wish = job->more;
     struct history_world history = history_of(wish);
-    struct query_world world = world_of(wish, &history);
+    struct query_world world = world_of(wish, &history, NULL);
     struct laying laying = {.layout.text = BUFFER_INIT(HTTP_ANSWER_MAX), .history = &history};
     int r = query_each(wish->question, &world, each_series, &laying);
     if (r < 0) {
@@ -323,7 +341,10 @@ static void run_question(struct job *job)
 {
     const struct wish *wish = job->more;
     struct history_world history = history_of(wish);
-    struct query_world world = world_of(wish, &history);
+    MEMOIR_CLEANUP(users_freep)
+    struct users *users = NULL;
+    (void)users_new(&users);
+    struct query_world world = world_of(wish, &history, users);
     MEMOIR_CLEANUP(query_result_freep)
     struct query_result *result = NULL;
     int r = query_result_new(wish->question, ASKING_GROUPS_MAX, &result);
@@ -347,30 +368,54 @@ static void run_question(struct job *job)
 
 /* ---- on the loop ---- */
 
-bool api_history_window(struct http_call *call, struct clustering_window *q)
+/* What the call says for a parameter that its route may call so. */
+static const char *word_of(const struct http_call *call, const char *name)
+{
+    return api_takes(call, name) ? http_argument(call, name) : NULL;
+}
+
+bool api_history_window(struct http_call *call, struct past_window *q)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
-    const char *at = http_argument(call, "at");
-    const char *from = http_argument(call, "from"), *to = http_argument(call, "to");
-    int r = history_moment(at ? at : from ? from : "-1h", now_s, &q->since_s);
-    if (r >= 0 && at) { /* the step that it lies in, as fine as is kept */
-        q->until_s = q->since_s + 1;
-        q->step_s = 1;
+    const char *from = word_of(call, api_takes(call, "since") ? "since" : "from");
+    const char *to = word_of(call, api_takes(call, "until") ? "until" : "to");
+    const char *at = word_of(call, "at");
+    uint64_t at_s = 0;
+    int r = at ? history_moment(at, now_s, &at_s)
+               : history_moment(from ? from : "-1h", now_s, &q->since_s);
+    if (r >= 0 && at) {
+        *q = past_at(at_s);
         return true;
     }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
     if (r < 0 || q->since_s >= q->until_s) {
         http_problem(call, 400, "bad-argument",
-                     r < 0
-                         ? "from, to and at are seconds since 1970, or a time before now: -1h, -30m"
-                         : "from must be before to");
+                     r < 0 ? "invalid time: expected seconds since 1970, or a time before now: "
+                             "-1h, -30m"
+                           : "the time must begin before it ends");
         return false;
     }
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
     q->step_s = read_step(q->until_s - q->since_s, points);
     return true;
+}
+
+bool api_history_spec(struct http_call *call, struct query_spec *spec, struct buffer *texts)
+{
+    struct past_window window;
+    struct query_error error = {0};
+    if (!word_of(call, "at") && !word_of(call, "since"))
+        return true;
+    if (!api_history_window(call, &window))
+        return false;
+    int r = past_spec(spec, &window, texts, &error);
+    if (r == -EINVAL)
+        api_bad_query(call, &error);
+    else if (r < 0)
+        api_failed(call, "the query failed", r);
+    return r >= 0;
 }
 
 /* What the route asks the table; false: the call has its problem. */

@@ -73,6 +73,7 @@ void api_answer_tables(struct http_call *call, void *context);
 /* ---- other nodes: api_cluster.c ---- */
 
 void api_answer_cluster(struct http_call *call, void *context);
+void api_answer_cluster_programs(struct http_call *call, void *context);
 
 /* Does the call ask for other nodes (scope=cluster, node=)? Then the query goes to them, and answers the call. */
 struct query_spec;
@@ -147,6 +148,7 @@ void api_failed(struct http_call *call, const char *what, int error);
 bool api_space(struct http_call *call, uint32_t *ret_space);
 
 void api_answer_sites(struct http_call *call, void *context);
+void api_answer_stacks(struct http_call *call, void *context);
 void api_answer_flame(struct http_call *call, void *context);
 void api_answer_profile(struct http_call *call, void *context);
 void api_answer_explain(struct http_call *call, void *context);

@@ -274,7 +274,9 @@ void api_answer_leaks(struct http_call *call, void *context)
     const char *node = http_argument(call, "node");
     if (node && api_cluster_call(call, daemon, node))
         return;
-    if (!node && api_cluster_wanted(call)) { /* rows of all nodes, without what the books say */
+    bool past = http_argument(call, "at") || http_argument(call, "since"); /* which there is not */
+    if (past ||
+        (!node && api_cluster_wanted(call))) { /* rows of all nodes, without what the books say */
         api_answer_view(call, context);
         return;
     }

@@ -19,6 +19,7 @@
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
+#include "trace/ask.h"
 
 enum {
     COLUMNS_AT_ONCE = 40,
@@ -477,7 +478,9 @@ static void attach(struct http_call *call, struct daemon *daemon, const struct t
         int r = attaching_begin(daemon->attaching, t->pid, viewer->sees_all ? 0 : viewer->uid,
                                 children);
         if (r < 0) {
-            cannot_attach(call, r == -EUSERS ? "too many processes are attached" : strerror(-r));
+            cannot_attach(call, r == -EUSERS  ? "too many processes are attached"
+                                : r == -EPERM ? "users other than root can write to " TRACE_ASK_DIR
+                                              : strerror(-r));
             return;
         }
         state = attaching_state(daemon->attaching, t->pid, why);

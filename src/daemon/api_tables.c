@@ -61,11 +61,15 @@ void api_json_begin(struct json *json, const char *schema)
 
 /* ---- questions ---- */
 
-static void answer(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
+static void answer(struct http_call *call, struct daemon *daemon, struct query_spec *spec)
 {
     struct asking_viewer viewer = api_viewer(call);
     struct query_error wrong = {0};
     struct asked *asked;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer texts = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    if (!api_history_spec(call, spec, &texts))
+        return;
     if (api_cluster_wanted(call)) {
         api_cluster_query(call, daemon, spec);
         return;
@@ -135,7 +139,12 @@ void api_answer_view(struct http_call *call, void *context)
     MEMOIR_CLEANUP(buffer_release)
     struct buffer where = BUFFER_INIT(4 * QUERY_TEXT_MAX);
     struct query_spec asked = api_spec_of(call), spec;
-    int r = query_view_spec(query_view_route(http_route(call)->name), &asked, &where, &spec);
+    const struct query_view *view = query_view_route(http_route(call)->name);
+    int r = query_view_spec(view, &asked, &where, &spec);
+    bool past = http_argument(call, "at") || http_argument(call, "since");
+    if (past && spec.show == view->show && query_table_find(view->table) &&
+        !(query_table_find(view->table)->needs & QUERY_NEEDS_EXITS))
+        spec.show = NULL; /* not all of it is recorded */
     if (r < 0)
         api_failed(call, "the query failed", r);
     else

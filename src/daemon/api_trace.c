@@ -279,7 +279,7 @@ static void run_switch(struct job *job)
     struct json *json = http_json(job->call);
     json_object_begin(json);
     json_field_i64(json, "pid", wish->pid);
-    json_field_string(json, "state", wish->on ? "on" : "paused");
+    json_field_string(json, "state", wish->on ? "on" : "off");
     json_object_end(json);
 }
 

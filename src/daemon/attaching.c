@@ -16,8 +16,10 @@
 #include <unistd.h>
 
 #include "base/accountable.h"
+#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/helper.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
@@ -27,7 +29,7 @@
 #include "ledger/ledger.h"
 #include "trace/ask.h"
 
-enum { READY_FD = 3 }; /* in the observer */
+enum { READY_FD = 3 /* in the observer */, COMMAND_MAX = 64 << 10 };
 
 /* One process. */
 struct attached {
@@ -361,6 +363,28 @@ int attaching_end(struct attaching *a, pid_t pid)
 
 /* ---- life ---- */
 
+/* The user that an observer works for, as it was started: memoird itself may have been another one then. The kernel tells
+ * which process listens there; only root's processes and our own do (trace_ask_open()). */
+static uint32_t observer_user(int link)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    char path[32];
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer command = BUFFER_INIT(COMMAND_MAX);
+    if (getsockopt(link, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)peer.pid);
+    if (fs_read_file(path, &command) < 0)
+        return 0;
+    for (size_t at = 0; at < command.len; at += strlen(command.data + at) + 1) {
+        const char *next = command.data + at + strlen(command.data + at) + 1;
+        if (strcmp(command.data + at, "--for") == 0 && next < command.data + command.len)
+            return (uint32_t)strtoul(next, NULL, 10);
+    }
+    return 0; /* root's command started it */
+}
+
 /* Those that a memoird before us, or the command, has begun. */
 static void adopt(void *context)
 {
@@ -378,7 +402,9 @@ static void adopt(void *context)
         if (!one)
             break;
         one->pid = pid;
-        if (!link_open(one))
+        if (link_open(one))
+            one->uid = observer_user(one->link);
+        else
             forget(one);
     }
     if (dir)

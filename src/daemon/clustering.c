@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -86,7 +87,7 @@ static void on_timer(void *context)
 /* ---- asking ---- */
 
 /* See MESSAGE_QUERY. */
-static int body_write(const struct query_spec *spec, const struct clustering_window *window,
+static int body_write(const struct query_spec *spec, const struct past_window *window,
                       struct buffer *out)
 {
     const char *const words[CLUSTERING_WORDS] = {spec->table, spec->by, spec->where, spec->show,
@@ -104,7 +105,7 @@ static int body_write(const struct query_spec *spec, const struct clustering_win
 }
 
 static int local_work(struct clustering *c, struct clustering_ask *ask, const struct buffer *words,
-                      const struct query_spec *spec, const struct clustering_window *window,
+                      const struct query_spec *spec, const struct past_window *window,
                       const struct asking_viewer *viewer)
 {
     struct clustering_work *work = calloc(1, sizeof(*work));
@@ -149,6 +150,7 @@ int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
     wish->sign = clustering_sign;
     wish->sign_context = ask;
     wish->of = ask;
+    wish->who = accountable_uid(viewer->local.uid);
     int r = cluster_ask(c->cluster, wish, &ask->out);
     if (r < 0) {
         free(ask->token);
@@ -161,7 +163,7 @@ int clustering_ask_begin(struct clustering *c, struct cluster_wish *wish,
 }
 
 int clustering_query(struct clustering *c, const struct query_spec *spec,
-                     const struct clustering_window *window, const char *node,
+                     const struct past_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error)
 {
@@ -219,6 +221,8 @@ const char *clustering_error(int error)
         return "several nodes have this name: use the one that 'memoir cluster status' shows";
     case -ELOOP:
         return "that is this node: ask it directly";
+    case -EUSERS:
+        return "you have too many questions to the cluster open: wait for their answers";
     case -EBUSY:
         return "too many questions to the cluster are open: try again";
     default:
@@ -386,9 +390,7 @@ int clustering_reload(struct clustering *c)
     int r = clustering_settings_read(c->daemon, &now, &some);
     if (r < 0)
         return r;
-    bool same = c->cluster && some && strcmp(before.urls, now.urls) == 0 &&
-                strcmp(before.id, now.id) == 0 && strcmp(before.password, now.password) == 0 &&
-                strcmp(before.server, now.server) == 0 && strcmp(before.name, now.name) == 0;
+    bool same = c->cluster && some && clustering_settings_same(&before, &now);
     if (same) { /* another account or another list of trusted nodes, perhaps */
         c->settings.trust = now.trust;
         now.trust = before.trust;

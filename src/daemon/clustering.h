@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "daemon/asking.h"
+#include "history/past.h"
 
 struct buffer;
 struct cluster;
@@ -45,18 +46,13 @@ struct clustering_viewer {
 /* `gather` is NULL when memoird ends first; else it is the callee's to look at until it returns. */
 typedef void clustering_done(void *context, struct gather *gather);
 
-/* Of questions about the past (the table history): which time, in seconds since 1970, and in which steps. All 0: the present. */
-struct clustering_window {
-    uint64_t since_s, until_s, step_s;
-};
-
 /* Choose a step that all nodes can answer in: not finer than asked for, a multiple of what they keep of that time. */
-void clustering_window_settle(struct clustering_window *window);
+void clustering_window_settle(struct past_window *window);
 
 /* Ask all nodes, or one. `window` may be NULL. 0, and done() is called once, later; -EINVAL with `ret_error`; -ENOTCONN: there is no
- * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -ENOMEM. */
+ * cluster; -ENOENT, -ENOTUNIQ: of `node`; -EBUSY; -EUSERS; -ENOMEM. */
 int clustering_query(struct clustering *clustering, const struct query_spec *spec,
-                     const struct clustering_window *window, const char *node,
+                     const struct past_window *window, const char *node,
                      const struct clustering_viewer *viewer, clustering_done *done, void *context,
                      struct clustering_ask **ret_ask, struct query_error *ret_error);
 

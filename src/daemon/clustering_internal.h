@@ -30,7 +30,7 @@ struct clustering_work {
     char *words[CLUSTERING_WORDS];
     uint64_t limit;
     bool others;
-    struct clustering_window window;
+    struct past_window window;
     struct asking_viewer viewer;
     struct turn turn;
     uint32_t who; /* shares turns */

@@ -32,12 +32,12 @@ struct clustering_past {
     LIST_ENTRY(clustering_past) link;
     struct explaining *explaining; /* NULL: about the past, with the rest */
     struct query *query;
-    struct clustering_window window;
+    struct past_window window;
     struct asking_viewer viewer;
     char node[MESSAGE_NAME_MAX + 1], path[PATH_BYTES];
 };
 
-void clustering_window_settle(struct clustering_window *window)
+void clustering_window_settle(struct past_window *window)
 {
     static const uint64_t kept_s[HISTORY_TIERS] = {3600, 86400,
                                                    UINT64_MAX}; /* as nodes do by default */

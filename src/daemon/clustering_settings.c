@@ -12,11 +12,18 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/sha256.h"
+#include "base/utf8.h"
 #include "cluster/message.h"
 #include "daemon/config_words.h"
 #include "daemon/daemon.h"
 
-enum { SETTINGS_MAX = 64 << 10, SECRET_MAX = 4096, HOST_NAME_BYTES = 256 };
+enum {
+    SETTINGS_MAX = 64 << 10,
+    LOGIN_FILE_MAX = 1 << 20,
+    SECRET_MAX = 4096,
+    HOST_NAME_BYTES = 256
+};
 
 /* ---- the file ---- */
 
@@ -168,9 +175,11 @@ static int identity_make(struct clustering_settings *s, const char *state)
         if (r < 0)
             return r;
     }
-    if (strlen(s->name) > MESSAGE_NAME_MAX || strpbrk(s->name, " \t,:=~*>")) {
-        log_error("cluster-name '%s' is invalid: at most %d bytes, without spaces and , : = ~ * >",
-                  s->name, MESSAGE_NAME_MAX);
+    if (strlen(s->name) > MESSAGE_NAME_MAX || strpbrk(s->name, " \t,:=~*>") ||
+        !utf8_is_plain(s->name, strlen(s->name))) {
+        log_error(
+            "cluster-name '%s' is invalid: at most %d bytes, without spaces, invisible characters and , : = ~ * >",
+            s->name, MESSAGE_NAME_MAX);
         return -EINVAL;
     }
     if (s->id[0])
@@ -179,6 +188,47 @@ static int identity_make(struct clustering_settings *s, const char *state)
     if (r >= 0)
         subject_id(machine, s->name, s->id);
     return r;
+}
+
+/* Paths stay the same when certificates and keys are renewed. A file that cannot be read is one that is empty: the connection
+ * says what is wrong with it. */
+static int files_digest(struct clustering_settings *s)
+{
+    const char *const paths[] = {s->nkey, s->creds, s->tls_ca, s->tls_cert, s->tls_key};
+    struct buffer all = BUFFER_INIT(sizeof(paths) / sizeof(*paths) * SHA256_BYTES);
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        uint8_t digest[SHA256_BYTES];
+        struct buffer text = BUFFER_INIT(LOGIN_FILE_MAX);
+        if (paths[i][0])
+            (void)fs_read_file(paths[i], &text);
+        sha256(buffer_string(&text), text.len, digest);
+        if (text.data)
+            explicit_bzero(text.data, text.len);
+        buffer_release(&text);
+        buffer_append(&all, digest, sizeof(digest));
+    }
+    int r = all.error;
+    if (r == 0)
+        sha256(all.data, all.len, s->files);
+    buffer_release(&all);
+    return r;
+}
+
+bool clustering_settings_same(const struct clustering_settings *a,
+                              const struct clustering_settings *b)
+{
+    const char *const texts[][2] = {
+        {a->urls, b->urls},       {a->name, b->name},
+        {a->user, b->user},       {a->password, b->password},
+        {a->nkey, b->nkey},       {a->creds, b->creds},
+        {a->tls_ca, b->tls_ca},   {a->tls_cert, b->tls_cert},
+        {a->tls_key, b->tls_key}, {a->server, b->server},
+        {a->id, b->id},
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (strcmp(texts[i][0], texts[i][1]) != 0)
+            return false;
+    return sha256_equal(a->files, b->files);
 }
 
 int clustering_settings_read(const struct daemon *daemon, struct clustering_settings *ret,
@@ -202,6 +252,8 @@ int clustering_settings_read(const struct daemon *daemon, struct clustering_sett
         r = config_take(ret, config);
     if (r >= 0)
         r = identity_make(ret, daemon->state_path);
+    if (r >= 0)
+        r = files_digest(ret);
     if (r < 0) {
         clustering_settings_release(ret);
         return r;

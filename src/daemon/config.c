@@ -150,6 +150,9 @@ static const struct config_key keys[] = {
     {"history-keep-1m", CONFIG_DURATION, AT(history_keep_ns[2]), "TIME", "30d",
      "Keep the last and the largest value of every minute for so long.", .reload = true,
      .min = 60 * NS_PER_S, .max = 3660 * 24 * 3600 * NS_PER_S},
+    {"growth-window", CONFIG_DURATION, AT(growth_window_ns), "TIME", "30s",
+     "Growth of a process counts as steady (column growth_steady, nodes that are outliers) when it lasts so long.",
+     .min = 3 * NS_PER_S, .max = 3600 * NS_PER_S},
     {"leaks", CONFIG_BOOL, AT(leaks), "yes|no", "yes",
      "Watch what every place in the code of every program holds, for memoir leaks."},
     {"leaks-interval", CONFIG_DURATION, AT(leaks_interval_ns), "TIME", "1s",
@@ -219,7 +222,7 @@ static const struct config_key keys[] = {
      "closed.",
      .reload = true, .min = 10 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
     {"cluster", CONFIG_TEXT, AT(cluster), "URL[,URL...]", "",
-     "Join the cluster at these NATS servers, such as nats://host:4222; none: do not. Without it, the "
+     "Join the cluster at these NATS servers, such as nats://host:4222 or nats.example; none: do not. Without it, the "
      "cluster that memoir cluster init or join chose, if there is one."},
     {"cluster-name", CONFIG_TEXT, AT(cluster_name), "NAME", "",
      "Name of this node in the cluster and in the column node. Without it, the host name."},

@@ -42,6 +42,7 @@ struct config {
     uint64_t pressure_stall[3]; /* per cent; some, high, critical */
     uint64_t pressure_left[3];
     bool history;
+    uint64_t growth_window_ns;
     bool leaks;
     uint64_t leaks_interval_ns;
     uint64_t history_size;

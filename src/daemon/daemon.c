@@ -281,7 +281,9 @@ static void start_hosts(struct daemon *daemon)
     int r = hosts_new(daemon->config.history, (unsigned)daemon->config.probe_share, &daemon->hosts);
     if (r < 0)
         log_error("cannot keep a table of all processes: %s", strerror(-r));
-    else if (daemon->config.exits != CONFIG_AUTO_NO)
+    if (r == 0)
+        hosts_set_steady(daemon->hosts, daemon->config.growth_window_ns);
+    if (r == 0 && daemon->config.exits != CONFIG_AUTO_NO)
         hosts_allow_marks(daemon->hosts);
 }
 
@@ -397,6 +399,8 @@ static void on_reload(void *context)
         reload_apply(daemon, &fresh);
         config_release(&fresh);
     }
+    if (daemon->clustering) /* certificates and keys may have been renewed */
+        (void)clustering_reload(daemon->clustering);
     service_notify("READY=1");
 }
 

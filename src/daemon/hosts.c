@@ -261,6 +261,13 @@ void hosts_set_share(struct hosts *hosts, unsigned share)
     worker_unlock(&hosts->worker);
 }
 
+void hosts_set_steady(struct hosts *h, uint64_t window_ns)
+{
+    worker_lock(&h->worker);
+    host_set_steady(h->host, window_ns);
+    worker_unlock(&h->worker);
+}
+
 void hosts_allow_marks(struct hosts *hosts)
 {
     worker_lock(&hosts->worker);

@@ -31,6 +31,9 @@ void hosts_free(struct hosts *hosts); /* NULL is fine */
 
 void hosts_set_share(struct hosts *hosts, unsigned share);
 
+/* How long growth has to last: see host_set_steady(). */
+void hosts_set_steady(struct hosts *hosts, uint64_t window_ns);
+
 /* Let BPF tell which processes changed, once there are many of them (bpf/tasks.h). */
 void hosts_allow_marks(struct hosts *hosts);
 

@@ -10,12 +10,9 @@
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
-#include "daemon/events_table.h"
 #include "daemon/service.h"
-#include "explain/table.h"
-#include "history/table.h"
+#include "daemon/tables.h"
 #include "nvml/worker.h"
-#include "profile/tables.h"
 #include "query/query.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, PAGE_MAX = 1 << 20 };
@@ -52,10 +49,7 @@ int main(int argc, char **argv)
         return commands_help();
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
-    (void)profile_tables_register();
-    (void)query_table_register(&history_table);
-    (void)query_table_register(&events_table);
-    (void)query_table_register(&explain_table);
+    (void)tables_register();
     struct config config;
     enum config_action action;
     char error[CONFIG_ERROR_MAX];

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -49,9 +50,23 @@ static int mount_tmpfs(const char *path, uint64_t size, uint64_t inodes, const c
                : 0;
 }
 
+/* Quotas of users in a tmpfs came with Linux 6.6. */
+static bool has_quotas(void)
+{
+    struct utsname system;
+    unsigned major, minor;
+    return uname(&system) < 0 || sscanf(system.release, "%u.%u", &major, &minor) != 2 ||
+           major > 6 || (major == 6 && minor >= 6);
+}
+
 static int mount_fresh(const char *path, uint64_t size, uint64_t inodes, uint64_t user_size)
 {
     char quota[128];
+    /* Older kernels refuse the word, and say so in their log. */
+    if (!has_quotas()) {
+        log_debug("cannot limit what each user has in '%s': it takes Linux 6.6", path);
+        return mount_tmpfs(path, size, inodes, "", 0);
+    }
     snprintf(quota, sizeof(quota),
              ",usrquota,usrquota_block_hardlimit=%" PRIu64 ",usrquota_inode_hardlimit=%" PRIu64,
              user_size, inodes / INODES_SHARE);

@@ -68,11 +68,11 @@ static void refuse(struct native_client *client, int error)
 {
     struct native_error e;
     native_error_set(&e,
-                     error == -ENOTCONN   ? "no-cluster"
-                     : error == -ENOENT   ? "no-node"
-                     : error == -ENOTUNIQ ? "no-node"
-                     : error == -EBUSY    ? "limit"
-                                          : "internal",
+                     error == -ENOTCONN                    ? "no-cluster"
+                     : error == -ENOENT                    ? "no-node"
+                     : error == -ENOTUNIQ                  ? "no-node"
+                     : error == -EBUSY || error == -EUSERS ? "limit"
+                                                           : "internal",
                      "%s", clustering_error(error));
     native_refuse(client, &e);
 }
@@ -116,7 +116,7 @@ static bool begin(struct native_client *client)
         refuse(client, -ENOMEM);
         return false;
     }
-    struct clustering_window window = {q->since_s, q->until_s, q->step_s};
+    struct past_window window = {q->since_s, q->until_s, q->step_s};
     bool past = q->until_s != 0;
     if (past)
         clustering_window_settle(&window);

@@ -117,9 +117,9 @@ int traces_switch(struct traces *t, const char *socket, pid_t pid, bool on)
         if (r < 0)
             return r;
     }
-    snprintf(request, sizeof(request), "%s %d", on ? "resume" : "pause", (int)pid);
+    snprintf(request, sizeof(request), "%s %d", on ? "on" : "off", (int)pid);
     int r = ask(t, socket, request, NULL);
-    return on && r == -ESRCH ? 0 : r; /* it has called nothing yet, so it is not paused either */
+    return on && r == -ESRCH ? 0 : r; /* it has called nothing yet, so it is not off either */
 }
 
 /* ---- dumps ---- */

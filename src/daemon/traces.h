@@ -80,7 +80,7 @@ struct traces_row {
     uint32_t uid;
     char program[TRACE_NAME_MAX];
     uint64_t calls, live_blocks;
-    bool paused; /* its calls are not recorded at present */
+    bool off; /* its tracing is switched off */
     /* What the driver counts beyond blocks, all devices together; absent where the observer does
      * not know. */
     bool has_context, has_before, estimate;

@@ -125,8 +125,8 @@ static void read_row(struct json_read *read, struct traces_row *row)
                 row->program[0] = '\0';
         } else if (json_text_is(&key, "calls")) {
             read_figure(read, &row->calls);
-        } else if (json_text_is(&key, "paused")) {
-            (void)json_read_bool(read, &row->paused);
+        } else if (json_text_is(&key, "off")) {
+            (void)json_read_bool(read, &row->off);
         } else if (json_text_is(&key, "devices")) {
             read_devices(read, row);
         } else if (json_text_is(&key, "live_blocks")) {
@@ -192,7 +192,7 @@ int traces_rows(const struct buffer *json, const struct asking_viewer *viewer,
 
 void traces_row_json(const struct traces_row *row, struct json *json)
 {
-    json_field_bool(json, "paused", row->paused);
+    json_field_bool(json, "off", row->off);
     json_field_u64(json, "calls", row->calls);
     json_field_u64(json, "live_blocks", row->live_blocks);
     json_key(json, "spaces");

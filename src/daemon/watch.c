@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,8 @@ enum {
     ROOTS_MAX = 64,
     /* A book's mapping keeps its open file, so IN_CLOSE_WRITE comes when its writer exits or calls
      * exec, or when one is torn down that never became ready. */
-    PLACE_EVENTS = IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE_SELF |
-                   IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK,
+    PLACE_EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE |
+                   IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK,
     ROOT_EVENTS = IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ATTRIB | IN_ONLYDIR,
 };
 
@@ -333,6 +334,29 @@ static void place_mute(struct watch *watch, struct place *place, uint64_t now)
     loop_timer_set(watch->retry_timer, WATCH_RETRY_FIRST_MS * NS_PER_MS, 0);
 }
 
+/* The observer does not account this process any more, and has removed what it wrote. The process may go on; the book of one that
+ * ended is the reaper's. */
+static void on_vanished(struct watch *watch, const struct place *place, const char *name)
+{
+    struct daemon *daemon = watch->daemon;
+    struct ledger_books books = ledger_books(daemon->ledger);
+    for (size_t i = 0; i < books.n; i++) {
+        struct ledger_book *book = books.books[i];
+        struct stat st;
+        if (book->identity->source != BOOK_SOURCE_OBSERVER || book->dirfd < 0 ||
+            strcmp(book->name, name) != 0 || fstat(book->dirfd, &st) < 0 ||
+            st.st_dev != place->dev || st.st_ino != place->ino)
+            continue;
+        pid_t pid = book->process->pid;
+        if (pid <= 0 || kill(pid, 0) < 0)
+            return;
+        if (book->process->n_books == 1)
+            reaper_forget(daemon, book->process); /* its row goes with its last book */
+        ledger_book_remove(daemon->ledger, book);
+        return;
+    }
+}
+
 /* A writer let go of its book, or somebody else closed it after writing. */
 static void on_closed(struct watch *watch, struct place *place, const char *name)
 {
@@ -363,6 +387,8 @@ static void place_event(struct watch *watch, struct place *place, const struct i
         return;
     if (event->mask & (IN_CREATE | IN_MOVED_TO))
         place_queue(place, event->name);
+    else if (event->mask & IN_DELETE)
+        on_vanished(watch, place, event->name);
     else if (place_retries(place, event->name))
         place_queue(place, event->name);
     else if (event->mask & IN_CLOSE_WRITE)

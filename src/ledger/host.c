@@ -352,6 +352,7 @@ int host_new(const struct host_options *options, struct host **ret_host)
     host->files_max = options->files_max ? options->files_max : files_share();
     host->user_names = options->user_names;
     host->now_ns = options->now_ns ? options->now_ns : clock_monotonic_ns;
+    host_windows_init(host);
     host->page_bytes = (uint32_t)sysconf(_SC_PAGESIZE);
     if (getrandom(&host->seed, sizeof(host->seed), GRND_NONBLOCK) < 0)
         host->seed = clock_boot_ns();

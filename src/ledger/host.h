@@ -100,7 +100,9 @@ enum host_tracked {
     HOST_TRACKED_KERNEL,  /* a thread of the kernel has no memory of its own */
 };
 
-enum host_window { HOST_10S, HOST_1MIN, HOST_10MIN, HOST_WINDOWS };
+/* HOST_STEADY is for host_steady() alone. */
+enum host_window { HOST_10S, HOST_1MIN, HOST_10MIN, HOST_STEADY, HOST_WINDOWS };
+enum { HOST_STEADY_S = 30, HOST_STEADY_PARTS = 3 };
 
 /* A cgroup, shared by its processes. v1's is that of the memory controller. */
 struct host_cgroup {
@@ -169,6 +171,14 @@ uint64_t host_left_out(const struct host *host); /* processes past a limit, sinc
  * there are figures of that long ago. */
 bool host_rate(const struct host *host, const struct host_process *process, enum host_window window,
                double *ret_bytes_per_s);
+
+/* Growth that lasts: the least that the resident memory grew in bytes a second in any third of the last 30 s, and 0 if it did not grow in one of them. A leak has it, a burst has not. false until there are
+ * figures of that long ago. */
+bool host_steady(const struct host *host, const struct host_process *process,
+                 double *ret_bytes_per_s);
+
+/* Another time than HOST_STEADY_S for it. What was noted before does not count. */
+void host_set_steady(struct host *host, uint64_t window_ns);
 
 /* Is it tracked, with what its books say (NULL: it has none). */
 enum host_tracked host_tracked_of(const struct host_process *process,

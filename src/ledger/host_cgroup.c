@@ -69,7 +69,7 @@ static size_t hex_run(const char *text)
 }
 
 /* "6f1ed2a4-…" with dashes, or with the underscores that systemd's slices need. */
-static bool uuid_at(const char *text, char ret[static UUID_LEN + 1])
+static bool uuid_at(const char *text, char ret[static UUID_LEN])
 {
     for (size_t i = 0; i < UUID_LEN; i++) {
         bool dash = i == 8 || i == 13 || i == 18 || i == 23;
@@ -77,7 +77,6 @@ static bool uuid_at(const char *text, char ret[static UUID_LEN + 1])
             return false;
         ret[i] = dash ? '-' : text[i];
     }
-    ret[UUID_LEN] = '\0';
     return true;
 }
 
@@ -94,7 +93,7 @@ static void copy(char *ret, size_t size, const char *text, size_t len)
 static void name_words(const char *name, size_t len, char *container, char *pod, char *job,
                        size_t size)
 {
-    char uuid[UUID_LEN + 1];
+    char uuid[UUID_LEN];
     for (size_t i = 0; i + ID_LEN <= len; i++)
         if ((i == 0 || !isalnum((unsigned char)name[i - 1])) && hex_run(name + i) == ID_LEN)
             copy(container, size, name + i, ID_LEN);

@@ -84,6 +84,7 @@ struct host {
     uint64_t seed;
     uint64_t refreshes, time_ns, left_out;
     uint64_t last_pid; /* as loadavg had it at the last listing */
+    uint64_t window_ns[HOST_WINDOWS];
     struct host_ticks ticks[HOST_WINDOWS];
 
     struct host_user *users;
@@ -113,6 +114,7 @@ void host_name_renew(struct host_process *p);
 void host_file_close(struct host *host, int *kept);
 
 /* host_rate.c */
+void host_windows_init(struct host *host);
 void host_ticks_advance(struct host *host);
 void host_ring_start(const struct host *host, struct host_row *row);
 void host_ring_note(const struct host *host, struct host_row *row);

@@ -180,6 +180,20 @@ void kernel_attached_keep(struct kernel *k, int fd)
         a->keep = true;
 }
 
+void kernel_attached_mark_all(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++)
+        k->attached[i].used = true;
+}
+
+void kernel_attached_release(struct kernel *k, int fd)
+{
+    struct stat st;
+    struct attached *a = fstat(fd, &st) == 0 ? attached_find(k, &st) : NULL;
+    if (a)
+        a->used = false;
+}
+
 size_t kernel_attached_evict(struct kernel *k)
 {
     size_t n = 0;
@@ -272,16 +286,9 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     uint64_t start_ns = clock_monotonic_ns();
     r = k->has_session ? session_attach(k, a, fd, s) : both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;
-    if (r == -EINVAL || r == -EOPNOTSUPP)
-        snprintf(
-            why, KERNEL_WHY_MAX,
-            "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
-            strerror(-r));
-    else if (r < 0)
-        object_fail(why, r, "attaching probes");
     if (r < 0) {
         refuse(k, &st);
-        return r;
+        return uprobe_link_fail(why, KERNEL_WHY_MAX, r);
     }
     k->n_attached++;
     return a->functions;

@@ -8,8 +8,8 @@
  *   flush         answers once all that the kernel had told before is in books and histories
  *   dump PID      a binary dump of the history (trace/dump.h); ends the connection
  *   trace PID     begin to trace this process
- *   pause PID     stop recording what it calls; totals go on
- *   resume PID    record again
+ *   off PID       forget it: its probes do nothing, and are removed where no other process needs them
+ *   on PID        trace it again, from now on
  *   hold          the observer ends some time after the last connection that said so is closed
  *   stop          remove all probes and end
  *

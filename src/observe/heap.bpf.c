@@ -7,8 +7,8 @@
  *  - realloc takes it out at entry, and puts it back at return if the call failed.
  *
  * An allocation is seen at its entry (the size) and at its return (the block). Nothing that can throw
- * is probed at its return: an exception cannot pass the kernel's trampoline. Frees are seen at entry
- * alone. Of most calls only the return address is looked at; the whole stack is copied for a random
+ * has a return probe: an exception cannot pass the kernel's trampoline. operator new is seen at its
+ * ret instructions instead (code_returns.h). Frees are seen at entry alone. Of most calls only the return address is looked at; the whole stack is copied for a random
  * sample of all bytes. */
 #include "observe/heap_wire.h"
 #include "observe/wire.h"
@@ -62,6 +62,10 @@ struct kept {
 struct thread {
     /* An outer call (realloc, posix_memalign) may call malloc: each has its place. */
     struct kept outer, inner;
+    struct {
+        uint64_t sp, caller, size; /* of operator new; sp 0: none is under way */
+    } news;
+    uint64_t freed; /* the last block, where operator delete is probed */
     struct python_capture python;
     struct python_scratch scratch;
 };
@@ -124,18 +128,6 @@ static __always_inline uint32_t node_of(uint64_t pc, uint64_t sp)
 
 /* ---- stacks ---- */
 
-static __always_inline void registers_take(const struct pt_regs *regs, struct heap_stack *s)
-{
-    s->ip = regs->ip;
-    s->sp = regs->sp;
-    s->bp = regs->bp;
-    s->bx = regs->bx;
-    s->r12 = regs->r12;
-    s->r13 = regs->r13;
-    s->r14 = regs->r14;
-    s->r15 = regs->r15;
-}
-
 /* Page by page: a read across the end of the stack fails as a whole. */
 static __always_inline void bytes_take(struct heap_stack *s)
 {
@@ -172,7 +164,13 @@ static __always_inline bool is_sampled(const struct heap_node *node, uint64_t si
     return mean && (size >= mean || (bpf_get_prandom_u32() & 0x7fffffff) < (size << 31) / mean);
 }
 
-static __always_inline bool stack_tell(const struct pt_regs *regs, uint64_t address, uint64_t size,
+/* Where a call comes back to: registers after the return. */
+struct caller {
+    const struct pt_regs *regs;
+    uint64_t ip, sp;
+};
+
+static __always_inline bool stack_tell(const struct caller *caller, uint64_t address, uint64_t size,
                                        uint32_t number, uint32_t mean)
 {
     struct heap_stack *s = bpf_ringbuf_reserve(&ring, sizeof(*s), 0);
@@ -187,7 +185,9 @@ static __always_inline bool stack_tell(const struct pt_regs *regs, uint64_t addr
     s->time_ns = bpf_ktime_get_ns();
     s->node = number;
     s->mean = mean;
-    registers_take(regs, s);
+    REGISTERS_TAKE(s, caller->regs);
+    s->ip = caller->ip;
+    s->sp = caller->sp;
     bytes_take(s);
     if (state.has_python)
         python_take(s);
@@ -319,10 +319,10 @@ static __always_inline bool block_put(uint64_t address, const struct heap_block 
     return false;
 }
 
-static __always_inline void allocated(const struct pt_regs *regs, uint64_t address, uint64_t size,
+static __always_inline void allocated(const struct caller *caller, uint64_t address, uint64_t size,
                                       bool outer)
 {
-    uint32_t mean = 0, number = node_of(regs->ip, regs->sp);
+    uint32_t mean = 0, number = node_of(caller->ip, caller->sp);
     struct heap_node *node = node_at(number);
     if (!node)
         return;
@@ -334,7 +334,7 @@ static __always_inline void allocated(const struct pt_regs *regs, uint64_t addre
     };
     if (state.windowed)
         block.size_flags |= HEAP_WINDOWED;
-    if (is_sampled(node, size, &mean) && stack_tell(regs, address, size, number, mean))
+    if (is_sampled(node, size, &mean) && stack_tell(caller, address, size, number, mean))
         block.size_flags |= HEAP_SAMPLED;
     if (!block_put(address, &block, outer))
         return;
@@ -376,10 +376,19 @@ static __always_inline uint32_t cookie_of(void *regs)
 static __always_inline void freed(uint64_t address)
 {
     struct heap_block block;
-    if (!address || block_take(address, &block))
+    if (!address)
         return;
-    const struct thread *t = thread_here(false);
-    if (t && t->outer.address == address) /* realloc(p, 0) calls free(p) */
+    bool known = block_take(address, &block);
+    if (known && !state.has_news)
+        return;
+    struct thread *t = thread_here(state.has_news);
+    if (known) {
+        if (t)
+            t->freed = address;
+        return;
+    }
+    /* realloc(p, 0) calls free(p), and operator delete may */
+    if (t && (t->outer.address == address || (state.has_news && t->freed == address)))
         return;
     __sync_fetch_and_add(&state.unknown_frees, 1);
 }
@@ -455,8 +464,9 @@ static __always_inline void ended(struct pt_regs *regs, uint32_t role, uint64_t 
     uint64_t block = regs->ax;
     if (is_outer(role))
         block = outer_end(role, block, size);
+    struct caller caller = {regs, regs->ip, regs->sp};
     if (block)
-        allocated(regs, block, size, role != HEAP_MALLOC);
+        allocated(&caller, block, size, role != HEAP_MALLOC);
     else if (size)
         __sync_fetch_and_add(&state.failed, 1);
 }
@@ -526,6 +536,88 @@ int heap_free(struct pt_regs *regs)
         freed(regs->di);
     else
         freed(register_get(regs, HEAP_COOKIE_AT(cookie, 0)));
+    return 0;
+}
+
+/* operator new: what it was asked for, and by which call. One that threw before is forgotten. */
+SEC("uprobe")
+int heap_new(struct pt_regs *regs)
+{
+    uint32_t cookie = cookie_of(regs);
+    if (!state.on || state.ended)
+        return 0;
+    struct thread *t = thread_here(true);
+    uint64_t sp = regs->sp, caller = 0;
+    if (!t || bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0)
+        return 0;
+    if (t->news.sp)
+        __sync_fetch_and_add(&state.unseen_news, 1);
+    t->news.sp = sp;
+    t->news.caller = caller;
+    t->news.size = (cookie & ~0xffu) == HEAP_COOKIE_USUAL
+                       ? regs->di
+                       : register_get(regs, HEAP_COOKIE_AT(cookie, 0));
+    return 0;
+}
+
+/* Will a jump with this condition (as its code has it) be taken? */
+static __always_inline bool jump_taken(uint64_t flags, uint32_t condition)
+{
+    bool carry = flags & 1, parity = flags >> 2 & 1, zero = flags >> 6 & 1, sign = flags >> 7 & 1,
+         overflow = flags >> 11 & 1, holds = false;
+    switch (condition >> 1) {
+    case 0:
+        holds = overflow;
+        break;
+    case 1:
+        holds = carry;
+        break;
+    case 2:
+        holds = zero;
+        break;
+    case 3:
+        holds = carry || zero;
+        break;
+    case 4:
+        holds = sign;
+        break;
+    case 5:
+        holds = parity;
+        break;
+    case 6:
+        holds = sign != overflow;
+        break;
+    default:
+        holds = zero || sign != overflow;
+    }
+    return holds != (condition & 1);
+}
+
+/* A place from which operator new returns. Other functions come here, too: only one whose return address lies where it did at the
+ * entry of operator new returns from that. */
+SEC("uprobe")
+int heap_new_return(struct pt_regs *regs)
+{
+    uint32_t cookie = cookie_of(regs);
+    struct thread *t = thread_here(false);
+    uint64_t sp = regs->sp + HEAP_RETURN_UP(cookie), caller = 0;
+    if (!state.on || state.ended)
+        return 0;
+    if (cookie & HEAP_RETURN_SLOW)
+        __sync_fetch_and_add(&state.slow_calls, 1);
+    if (!t || t->news.sp != sp ||
+        ((cookie & HEAP_RETURN_CONDITIONAL) &&
+         jump_taken(regs->flags, HEAP_RETURN_CONDITION(cookie)) != !!(cookie & HEAP_RETURN_TAKEN)))
+        return 0;
+    if (bpf_probe_read_user(&caller, sizeof(caller), (void *)sp) < 0 || caller != t->news.caller)
+        return 0;
+    t->news.sp = 0;
+    uint64_t block = register_get(regs, HEAP_COOKIE_AT(cookie, 0));
+    struct caller back = {regs, caller, sp + RETURN_ADDRESS_BYTES};
+    if (block)
+        allocated(&back, block, t->news.size, true);
+    else
+        __sync_fetch_and_add(&state.failed, 1);
     return 0;
 }
 

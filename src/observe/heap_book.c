@@ -13,7 +13,7 @@
 #include "observe/heap_internal.h"
 #include "observe/stacks.h"
 
-enum { SAMPLES_MIN = 1024, SAMPLES_MAX = 1 << 20 };
+enum { SAMPLES_MIN = 1024, SAMPLES_MAX = 1 << 20, SLOW_CALLS = 15 };
 
 int heap_book_open(struct heap *h)
 {
@@ -137,7 +137,8 @@ void heap_sums(const struct heap *h, struct heap_sums *ret_sums)
 uint64_t heap_calls(const struct heap *h)
 {
     const struct heap_node *nodes = heap_kernel_nodes(h->kernel);
-    uint64_t calls = load_relaxed(&heap_kernel_state(h->kernel)->unknown_frees);
+    const struct heap_state *s = heap_kernel_state(h->kernel);
+    uint64_t calls = load_relaxed(&s->unknown_frees) + SLOW_CALLS * load_relaxed(&s->slow_calls);
     for (uint32_t i = 0; i <= h->n_told; i++)
         calls += load_relaxed(&nodes[i].freed_blocks) + load_relaxed(&nodes[i].alloc_blocks) +
                  load_relaxed(&nodes[i].old_blocks);

@@ -83,6 +83,7 @@ struct heap {
 
     struct heap_budget {
         uint64_t calls, cpu_ns;     /* at the last look, or when the window opened */
+        uint64_t marked_ns;         /* when `calls` and `cpu_ns` were taken */
         uint64_t begun_cpu_ns;      /* at the attach */
         uint64_t closed_cpu_ns;     /* when the last one closed */
         double share;               /* of the process's CPU time that probes took, of late */
@@ -163,7 +164,7 @@ void heap_book_release(struct heap *h);
 /* What a node counted since it was told last. */
 struct heap_change heap_book_change(const struct heap_told *told, const struct heap_node *node);
 
-/* Calls that probes have seen. */
+/* Calls that probes have seen, by what they cost: one that is single-stepped is as many others. */
 uint64_t heap_calls(const struct heap *h);
 
 /* What the book has, all sites together. */

@@ -18,12 +18,12 @@ static const unsigned char object_bytes[] __attribute__((aligned(16))) = {
 #include "observe/heap.bpf.inc"
 };
 
-enum { LINKS_MAX = 16, WALK_BATCH = 4096 };
+enum { LINKS_MAX = 24, WALK_BATCH = 4096 };
 #define NODES_BYTES ((size_t)HEAP_NODES_MAX * sizeof(struct heap_node))
 
 struct heap_kernel {
     struct bpf_object *object;
-    struct bpf_program *session, *enter, *leave, *free;
+    struct bpf_program *session, *enter, *leave, *free, *new, *new_return;
     struct bpf_link *exec, *fork;
     bool has_session;
     pid_t pid;
@@ -54,13 +54,17 @@ static int object_open(struct heap_kernel *k, const struct heap_kernel_options *
     k->enter = bpf_object__find_program_by_name(k->object, "heap_enter");
     k->leave = bpf_object__find_program_by_name(k->object, "heap_leave");
     k->free = bpf_object__find_program_by_name(k->object, "heap_free");
+    k->new = bpf_object__find_program_by_name(k->object, "heap_new");
+    k->new_return = bpf_object__find_program_by_name(k->object, "heap_new_return");
     struct bpf_map *blocks = bpf_object__find_map_by_name(k->object, "blocks");
-    if (!k->session || !k->enter || !k->leave || !k->free || !blocks)
+    if (!k->session || !k->enter || !k->leave || !k->free || !k->new || !k->new_return || !blocks)
         return -EINVAL;
     bpf_program__set_expected_attach_type(k->session, (enum bpf_attach_type)UPROBE_LINK_SESSION);
     bpf_program__set_expected_attach_type(k->enter, (enum bpf_attach_type)UPROBE_LINK_MULTI);
     bpf_program__set_expected_attach_type(k->leave, (enum bpf_attach_type)UPROBE_LINK_MULTI);
     bpf_program__set_expected_attach_type(k->free, (enum bpf_attach_type)UPROBE_LINK_MULTI);
+    bpf_program__set_expected_attach_type(k->new, (enum bpf_attach_type)UPROBE_LINK_MULTI);
+    bpf_program__set_expected_attach_type(k->new_return, (enum bpf_attach_type)UPROBE_LINK_MULTI);
     bpf_program__set_autoload(bpf_object__find_program_by_name(k->object, "heap_fork"),
                               options->children);
     bpf_program__set_autoload(k->session, k->has_session);
@@ -173,28 +177,46 @@ static int link_add(struct heap_kernel *k, const struct bpf_program *program, in
     return 0;
 }
 
+/* Which link a function belongs to. */
+enum group { FREES, NEWS, NEW_RETURNS, ALLOCS, GROUPS };
+
+static enum group group_of(uint32_t role)
+{
+    return role == HEAP_FREE         ? FREES
+           : role == HEAP_NEW        ? NEWS
+           : role == HEAP_NEW_RETURN ? NEW_RETURNS
+                                     : ALLOCS;
+}
+
 /* Frees first: a block that is freed before its allocation is seen does no harm, one whose free is missed would stay. */
 int heap_kernel_attach(struct heap_kernel *k, int fd, const struct heap_function *functions,
                        size_t n, char why[static HEAP_KERNEL_WHY_MAX])
 {
-    uint64_t offsets[2][HEAP_FUNCTIONS_MAX], cookies[2][HEAP_FUNCTIONS_MAX];
-    struct uprobe_places allocs = {offsets[0], cookies[0], 0}, frees = {offsets[1], cookies[1], 0};
+    uint64_t offsets[GROUPS][HEAP_FUNCTIONS_MAX], cookies[GROUPS][HEAP_FUNCTIONS_MAX];
+    struct uprobe_places all[GROUPS];
+    for (size_t g = 0; g < GROUPS; g++)
+        all[g] = (struct uprobe_places){offsets[g], cookies[g], 0};
     if (n > HEAP_FUNCTIONS_MAX)
         return object_fail(why, -E2BIG, "attaching probes");
     for (size_t i = 0; i < n; i++) {
-        bool is_free = HEAP_COOKIE_ROLE(functions[i].cookie) == HEAP_FREE;
-        struct uprobe_places *places = is_free ? &frees : &allocs;
-        offsets[is_free][places->n] = functions[i].offset;
-        cookies[is_free][places->n++] = functions[i].cookie;
+        enum group g = group_of(HEAP_COOKIE_ROLE(functions[i].cookie));
+        offsets[g][all[g].n] = functions[i].offset;
+        cookies[g][all[g].n++] = functions[i].cookie;
     }
-    int r = link_add(k, k->free, fd, UPROBE_LINK_MULTI, &frees, false);
+    if (all[NEWS].n)
+        k->state->has_news = 1;
+    int r = link_add(k, k->free, fd, UPROBE_LINK_MULTI, &all[FREES], false);
+    if (r == 0)
+        r = link_add(k, k->new_return, fd, UPROBE_LINK_MULTI, &all[NEW_RETURNS], false);
+    if (r == 0)
+        r = link_add(k, k->new, fd, UPROBE_LINK_MULTI, &all[NEWS], false);
     if (r == 0 && k->has_session)
-        r = link_add(k, k->session, fd, UPROBE_LINK_SESSION, &allocs, false);
+        r = link_add(k, k->session, fd, UPROBE_LINK_SESSION, &all[ALLOCS], false);
     if (r == 0 && !k->has_session)
-        r = link_add(k, k->leave, fd, UPROBE_LINK_MULTI, &allocs, true);
+        r = link_add(k, k->leave, fd, UPROBE_LINK_MULTI, &all[ALLOCS], true);
     if (r == 0 && !k->has_session)
-        r = link_add(k, k->enter, fd, UPROBE_LINK_MULTI, &allocs, false);
-    return r < 0 ? object_fail(why, r, "attaching probes") : 0;
+        r = link_add(k, k->enter, fd, UPROBE_LINK_MULTI, &all[ALLOCS], false);
+    return r < 0 ? uprobe_link_fail(why, HEAP_KERNEL_WHY_MAX, r) : 0;
 }
 
 /* ---- what is there ---- */

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "observe/code_instruction.h"
+#include "observe/code_returns.h"
 #include "observe/elf_file.h"
 #include "observe/link_map.h"
 #include "observe/probe_place.h"
@@ -47,21 +49,34 @@ static const struct {
     {"free_aligned", HEAP_FREE},
 };
 
-/* Of libraries that have an allocator, not of libstdc++, whose operators call malloc and free. new that may throw has none. */
+/* Of libraries that have an allocator, not of libstdc++, whose operators call malloc and free. */
 static const struct {
     const char *name;
     uint32_t role;
 } operators[] = {
+    {"_Znwm", HEAP_NEW},
+    {"_Znam", HEAP_NEW},
+    {"_ZnwmSt11align_val_t", HEAP_NEW},
+    {"_ZnamSt11align_val_t", HEAP_NEW},
     {"_ZnwmRKSt9nothrow_t", HEAP_MALLOC},
     {"_ZnamRKSt9nothrow_t", HEAP_MALLOC},
+    {"_ZnwmSt11align_val_tRKSt9nothrow_t", HEAP_MALLOC},
+    {"_ZnamSt11align_val_tRKSt9nothrow_t", HEAP_MALLOC},
     {"_ZdlPv", HEAP_FREE},
     {"_ZdaPv", HEAP_FREE},
     {"_ZdlPvm", HEAP_FREE},
     {"_ZdaPvm", HEAP_FREE},
     {"_ZdlPvSt11align_val_t", HEAP_FREE},
     {"_ZdaPvSt11align_val_t", HEAP_FREE},
+    {"_ZdlPvmSt11align_val_t", HEAP_FREE},
+    {"_ZdaPvmSt11align_val_t", HEAP_FREE},
     {"_ZdlPvRKSt9nothrow_t", HEAP_FREE},
     {"_ZdaPvRKSt9nothrow_t", HEAP_FREE},
+    {"_ZdlPvSt11align_val_tRKSt9nothrow_t", HEAP_FREE},
+    {"_ZdaPvSt11align_val_tRKSt9nothrow_t", HEAP_FREE},
+    /* What tcmalloc's operator new ends with, by a jump through the PLT. */
+    {"_ZN8tcmalloc27allocate_full_cpp_throw_oomEm", HEAP_NEW_RETURN},
+    {"_ZN8tcmalloc11ThreadCache21FetchFromCentralCacheEjiPFPvmE", HEAP_NEW_RETURN},
 };
 
 static const char *const prefixes[] = {"", "je_", "_rjem_", "tc_", "mi_"};
@@ -97,6 +112,7 @@ static uint32_t arguments_of(uint32_t role)
     switch (role) {
     case HEAP_MALLOC:
     case HEAP_FREE:
+    case HEAP_NEW:
         return 1;
     case HEAP_ALIGNED:
         return 2;
@@ -168,16 +184,89 @@ static void file_add(struct heap_target_file *file, uint64_t offset, uint64_t by
         offset + place.offset, HEAP_COOKIE(role, place.at[0], place.at[1], place.at[2])};
 }
 
-/* All of one prefix, and the operators beside malloc itself. reallocarray() of the C library calls realloc(), that of others does not. */
+/* The context is a file. */
+static size_t code_read(void *context, uint64_t at, uint8_t *to, size_t n)
+{
+    const struct heap_target_file *file = context;
+    ssize_t got = at > INT64_MAX ? -1 : pread(file->fd, to, n, (off_t)at);
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* A jump that leads to a ret either way is two places, and one probe: it can have one cookie. */
+static bool return_join(struct heap_function *there, uint32_t cookie)
+{
+    uint32_t same = ~(HEAP_RETURN_CONDITIONAL | HEAP_RETURN_TAKEN | 15u << 12);
+    if (there->cookie == cookie)
+        return true;
+    if ((there->cookie & same) != (cookie & same))
+        return false;
+    there->cookie &= same;
+    return true;
+}
+
+/* Where a function returns. False: that is not known, or there is no room. */
+static bool returns_add(struct heap_target_file *file, uint64_t offset)
+{
+    struct code_return places[CODE_RETURNS_MAX];
+    int n = code_returns_find(code_read, file, offset, places);
+    if (n < 0)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const struct code_return *p = &places[i];
+        uint32_t cookie =
+            HEAP_RETURN_COOKIE(p->result, p->condition, p->conditional, p->taken, p->up, p->slow);
+        size_t k = 0;
+        while (k < file->n && file->functions[k].offset != p->at)
+            k++;
+        if (k < file->n && return_join(&file->functions[k], cookie))
+            continue;
+        if (k < file->n || file->n == HEAP_FUNCTIONS_MAX)
+            return false;
+        file->functions[file->n++] = (struct heap_function){p->at, cookie};
+    }
+    return true;
+}
+
+/* Does a function only jump to another one that is probed itself? */
+static bool is_alias(const struct heap_target_file *file, const struct found *f, uint64_t offset)
+{
+    uint8_t code[CODE_INSTRUCTION_MAX];
+    size_t n = code_read((void *)file, offset, code, sizeof(code));
+    struct code_instruction first = code_instruction_read(code, n);
+    uint64_t target = offset + (uint64_t)first.target;
+    if (first.flow != CODE_JUMP)
+        return false;
+    for (size_t i = 0; i < f->n_operators; i++)
+        if (f->operators[i].offset == target)
+            return true;
+    for (size_t i = 0; i < f->n[0]; i++)
+        if (f->functions[0][i].offset == target)
+            return true;
+    return false;
+}
+
+/* operator new that may throw: at its entry and where it returns. */
+static void operator_add(struct heap_target_file *file, const struct found *f, size_t i)
+{
+    uint64_t offset = f->operators[i].offset;
+    uint32_t role = f->operators[i].role;
+    if (is_alias(file, f, offset))
+        return;
+    if (role == HEAP_NEW_RETURN || role == HEAP_NEW)
+        file->news |= !returns_add(file, offset);
+    if (role != HEAP_NEW_RETURN)
+        file_add(file, offset, f->operators[i].bytes, role);
+}
+
+/* All of one prefix, and the operators beside malloc itself, unless they are those of the C++ library, which call it. reallocarray() of the C library calls realloc(), that of others does not. */
 static void file_fill(struct heap_target_file *file, const struct found *f, size_t prefix)
 {
     for (size_t i = 0; i < f->n[prefix]; i++)
         if (f->functions[prefix][i].role != HEAP_REALLOCARRAY || !f->libc)
             file_add(file, f->functions[prefix][i].offset, f->functions[prefix][i].bytes,
                      f->functions[prefix][i].role);
-    for (size_t i = 0; prefix == 0 && f->news && i < f->n_operators; i++)
-        file_add(file, f->operators[i].offset, f->operators[i].bytes, f->operators[i].role);
-    file->news |= prefix == 0 && f->news;
+    for (size_t i = 0; prefix == 0 && f->news && !f->libc && i < f->n_operators; i++)
+        operator_add(file, f, i);
 }
 
 /* ---- the process ---- */

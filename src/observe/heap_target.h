@@ -21,7 +21,7 @@ struct heap_target_file {
     struct heap_function functions[HEAP_FUNCTIONS_MAX];
     size_t n;
     size_t slow; /* functions that have no cheap place for a probe */
-    bool news;   /* has an operator new of its own, which cannot be probed: it may throw */
+    bool news;   /* has an operator new of its own, and where it returns was not found */
 };
 
 struct heap_target {

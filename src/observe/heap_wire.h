@@ -22,8 +22,8 @@ enum {
     HEAP_STACK_PAGES = 4, /* of a sampled stack that are copied */
     HEAP_STACK_BYTES = (HEAP_STACK_PAGES + 1) * HEAP_PAGE,
     HEAP_RING_BYTES = 1 << 22,
-    HEAP_FUNCTIONS_MAX = 64, /* of one allocator */
-    HEAP_EXTRA_MAX = 32,     /* blocks that one may stand for, by its age in a window */
+    HEAP_FUNCTIONS_MAX = 160, /* of one allocator, with the places where operator new returns */
+    HEAP_EXTRA_MAX = 32,      /* blocks that one may stand for, by its age in a window */
 };
 
 /* The cookie of a probe: what the function does, and the registers (by the processor's numbers) that its arguments are in. */
@@ -32,6 +32,17 @@ enum {
 #define HEAP_COOKIE_ROLE(cookie)  ((cookie)&0xff)
 #define HEAP_COOKIE_AT(cookie, n) ((cookie) >> (8 + 4 * (n)) & 15)
 #define HEAP_COOKIE_USUAL         HEAP_COOKIE(0, 7, 6, 2) /* rdi, rsi, rdx: as they come */
+
+/* The cookie of a place from which operator new returns (code_returns.h). */
+#define HEAP_RETURN_COOKIE(result, condition, conditional, taken, up, slow)               \
+    (HEAP_NEW_RETURN | (uint32_t)(result) << 8 | (uint32_t)(condition) << 12 |            \
+     (uint32_t)(conditional) << 16 | (uint32_t)(taken) << 17 | (uint32_t)(up) / 8 << 18 | \
+     (uint32_t)(slow) << 31)
+#define HEAP_RETURN_UP(cookie)        (((cookie) >> 18 & 255) * 8)
+#define HEAP_RETURN_CONDITION(cookie) ((cookie) >> 12 & 15)
+#define HEAP_RETURN_CONDITIONAL       (1u << 16)
+#define HEAP_RETURN_TAKEN             (1u << 17)
+#define HEAP_RETURN_SLOW              (1u << 31)
 
 /* What a probed function does. */
 enum heap_role {
@@ -43,6 +54,8 @@ enum heap_role {
     HEAP_POSIX_MEMALIGN = 5, /* (&block, alignment, size) returns 0 */
     HEAP_FREE = 6,           /* (block) */
     HEAP_REALLOCARRAY = 7,   /* (block, count, size) returns a block */
+    HEAP_NEW = 8,            /* (size) returns a block, or throws: has no return probe */
+    HEAP_NEW_RETURN = 9,     /* a place from which it returns */
 };
 
 /* A block is known by its address. `time` is in units of 2^22 ns (4 ms) of CLOCK_MONOTONIC. */
@@ -91,13 +104,16 @@ struct heap_state {
     uint32_t n_nodes; /* that were given out; may be more than there are */
     /* Probes are in for part of the time (heap_budget.c): when this part began and how long it is, in units of a block's time. The
      * observer writes them. */
-    uint32_t windowed, window_start, window_units, spare;
+    uint32_t windowed, window_start, window_units;
+    uint32_t has_news;      /* operator new and delete are probed: a delete may call free() */
     uint64_t unknown_frees; /* blocks that are older than the attach, or were not kept */
     uint64_t replaced;      /* an address was given out again, and no free had been seen */
     uint64_t lost_blocks, lost_bytes; /* the table was full: in no total */
     uint64_t lost_nodes;              /* callers that did not fit; their blocks count at node 0 */
     uint64_t lost_samples;            /* stacks or their ends: the ring was full */
     uint64_t failed;                  /* calls that returned no block */
+    uint64_t unseen_news;             /* calls of operator new that threw, or returned unseen */
+    uint64_t slow_calls;              /* probes that were single-stepped */
     struct python_kernel_facts python;
 };
 

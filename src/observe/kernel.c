@@ -376,6 +376,21 @@ int kernel_process_add(struct kernel *k, pid_t pid, uint64_t start_ns, uint32_t 
     return 0;
 }
 
+int kernel_process_switch(struct kernel *k, pid_t pid, bool on)
+{
+    uint32_t key = (uint32_t)pid;
+    struct wire_process before;
+    int r = kernel_process_get(k, pid, &before);
+    if (r < 0)
+        return r;
+    struct wire_process entry = {.start_ns = before.start_ns,
+                                 .generation = before.generation + 1,
+                                 .uid = before.uid,
+                                 .payer = before.payer,
+                                 .off = !on};
+    return bpf_map_update_elem(k->processes, &key, &entry, BPF_EXIST) < 0 ? -errno : 0;
+}
+
 void kernel_process_remove(struct kernel *k, pid_t pid)
 {
     uint32_t key = (uint32_t)pid;

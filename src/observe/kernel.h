@@ -66,6 +66,10 @@ void kernel_attached_unmark(struct kernel *kernel);
 void kernel_attached_mark(struct kernel *kernel, int fd);
 size_t kernel_attached_evict(struct kernel *kernel);
 
+/* The same for one that no traced process uses although it is kept: after kernel_attached_mark_all(). */
+void kernel_attached_mark_all(struct kernel *kernel);
+void kernel_attached_release(struct kernel *kernel, int fd);
+
 /* How many library files have probes, and how long it took to attach them. */
 size_t kernel_attached(const struct kernel *kernel);
 uint64_t kernel_attach_ns(const struct kernel *kernel);
@@ -77,6 +81,8 @@ uint64_t kernel_detach(struct kernel *kernel);
 /* Trace this process, which may not have made a call yet. `start_ns` is its start since boot. */
 int kernel_process_add(struct kernel *kernel, pid_t pid, uint64_t start_ns, uint32_t uid);
 void kernel_process_remove(struct kernel *kernel, pid_t pid);
+/* Probes do nothing in this process, or work again. Its blocks and counters are forgotten: they are not kept meanwhile. */
+int kernel_process_switch(struct kernel *kernel, pid_t pid, bool on);
 int kernel_process_get(struct kernel *kernel, pid_t pid, struct wire_process *ret_process);
 
 /* Call `each` for every process in the table, until it returns other than 0. */

@@ -20,6 +20,19 @@ static __always_inline int32_t returned(const struct pt_regs *regs)
     return (int32_t)regs->ax;
 }
 
+/* What unwinding starts from, into a record that has these fields. */
+#define REGISTERS_TAKE(s, regs) \
+    do {                        \
+        (s)->ip = (regs)->ip;   \
+        (s)->sp = (regs)->sp;   \
+        (s)->bp = (regs)->bp;   \
+        (s)->bx = (regs)->bx;   \
+        (s)->r12 = (regs)->r12; \
+        (s)->r13 = (regs)->r13; \
+        (s)->r14 = (regs)->r14; \
+        (s)->r15 = (regs)->r15; \
+    } while (0)
+
 enum { REGISTER_ARGUMENTS = 6 };
 
 /* The arguments that come in registers. Taken all at once: the verifier refuses a context

@@ -396,40 +396,35 @@ void observed_event(struct observed *o, const struct wire_event *w)
     }
 }
 
-void observed_exit(struct observed *o)
+/* Nothing more is heard of it. */
+static void close_with(struct observed *o, enum process_book_end end)
 {
-    struct trace_event e = {
-        .time_ns = clock_monotonic_ns(), .kind = TRACE_EXIT, .pid = o->pid, .device = -1};
-    observed_tell(o, &e);
     if (o->options.stream)
         trace_stream_ended(o->options.stream, o->pid);
-    process_book_close(&o->book, o->options.keep_ended ? PROCESS_BOOK_CLOSED : PROCESS_BOOK_GOES);
+    process_book_close(&o->book, end);
     live_release(&o->live);
     stack_process_free(o->stacks);
     o->stacks = NULL;
 }
 
+void observed_exit(struct observed *o)
+{
+    struct trace_event e = {
+        .time_ns = clock_monotonic_ns(), .kind = TRACE_EXIT, .pid = o->pid, .device = -1};
+    observed_tell(o, &e);
+    close_with(o, o->options.keep_ended ? PROCESS_BOOK_CLOSED : PROCESS_BOOK_GOES);
+}
+
+void observed_off(struct observed *o)
+{
+    close_with(o, PROCESS_BOOK_GOES);
+}
+
 /* ---- losses ---- */
-
-void observed_pause(struct observed *o, bool paused)
-{
-    o->paused = paused;
-}
-
-bool observed_paused(const struct observed *o)
-{
-    return o->paused;
-}
-
-void observed_skip(struct observed *o)
-{
-    o->skipped++;
-}
 
 bool observed_losses(struct observed *o, const struct wire_process *process)
 {
-    uint64_t lost = process->lost_events - o->lost_events + o->skipped;
-    o->skipped = 0;
+    uint64_t lost = process->lost_events - o->lost_events;
     bool blocks = process->lost_blocks != o->lost_blocks;
     if (lost) {
         struct trace_event e = {.time_ns = clock_monotonic_ns(),

@@ -76,12 +76,6 @@ void observed_copy(struct observed *o, const struct wire_copy *copy);
 void observed_stack(struct observed *o, const struct wire_stack *stack);
 void observed_more(struct observed *o, const struct wire_more *more);
 
-/* Stop or go on recording what the process calls. While it is paused, records are skipped and told as a gap; totals stay right,
- * since book and history are compared with the kernel's table. */
-void observed_pause(struct observed *o, bool paused);
-bool observed_paused(const struct observed *o);
-void observed_skip(struct observed *o); /* a record of a paused process */
-
 /* Tell what the kernel counted as lost, and what was skipped, since the last call; true: the tables may differ now. */
 bool observed_losses(struct observed *o, const struct wire_process *process);
 
@@ -105,6 +99,9 @@ bool observed_compares(const struct observed *o);
 /* The process ended, or goes on with another program: its book is closed (keep_ended), its
  * history stays. */
 void observed_exit(struct observed *o);
+
+/* Its tracing was switched off: its history stays, its book goes, since its figures are not kept any more. */
+void observed_off(struct observed *o);
 
 /* Did page faults come since the last call? Then tell the counters of all granules. */
 bool observed_faults_new(struct observed *o, const struct wire_process *process);

@@ -63,8 +63,6 @@ struct observed {
     uint32_t uid, generation;
     uint64_t start_ns;
     uint64_t lost_events, lost_blocks; /* told so far */
-    bool paused;                       /* its calls are not recorded, */
-    uint64_t skipped;                  /* and so many of their records were not, not told yet */
     bool stale;                        /* events were lost since the last comparison, */
     bool drained;                      /* and the ring was read since */
     bool compares;

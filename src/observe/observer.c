@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +26,7 @@
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
 #include "observe/probe_table.h"
+#include "observe/sources.h"
 #include "observe/stacks.h"
 #include "observe/targets.h"
 #include "trace/dump.h"
@@ -83,14 +82,22 @@ static void running_remove(struct observer *o, pid_t pid)
     }
 }
 
-/* Its history stays for a while. */
-static void process_end(struct observer *o, struct observed *p)
+/* Its history stays for a while. `off`: it goes on, but its tracing is switched off. */
+static void process_close(struct observer *o, struct observed *p, bool off)
 {
     running_remove(o, observed_pid(p));
-    observed_exit(p);
+    if (off)
+        observed_off(p);
+    else
+        observed_exit(p);
     size_t slot = o->n_ended++ % OBSERVER_ENDED_MAX;
     observed_free(o->ended[slot], false);
     o->ended[slot] = p;
+}
+
+static void process_end(struct observer *o, struct observed *p)
+{
+    process_close(o, p, false);
 }
 
 static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t generation)
@@ -98,7 +105,7 @@ static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t ge
     struct wire_process entry;
     struct observed *p = NULL;
     if (o->n_running + 1 >= WIRE_PROCESSES_MAX || kernel_process_get(o->kernel, pid, &entry) < 0 ||
-        entry.generation != generation)
+        entry.generation != generation || entry.off)
         return NULL;
     struct observed_options options = {
         .kernel = o->kernel,
@@ -164,7 +171,7 @@ static bool room_make(struct observer *o)
     if (now < o->full_until_ns)
         return false;
     kernel_attached_unmark(o->kernel);
-    targets_running(on_used, o);
+    targets_running(NULL, on_used, o);
     size_t n = kernel_attached_evict(o->kernel);
     o->room_ns += clock_monotonic_ns() - now;
     if (n == 0)
@@ -253,9 +260,7 @@ static void on_record(void *context, const void *record, size_t bytes)
     if (kind == WIRE_RECORD_COPY && bytes >= sizeof(struct wire_copy)) {
         const struct wire_copy *copy = record;
         p = process_for(o, (pid_t)copy->pid, copy->generation);
-        if (p && observed_paused(p))
-            observed_skip(p);
-        else if (p)
+        if (p)
             observed_copy(p, copy);
     } else if (kind == WIRE_RECORD_EVENT && bytes >= sizeof(*event)) {
         if (event->kind == TRACE_EXIT) {
@@ -263,10 +268,6 @@ static void on_record(void *context, const void *record, size_t bytes)
             return;
         }
         p = process_for(o, (pid_t)event->pid, event->generation);
-        if (p && observed_paused(p) && event->kind != TRACE_NONE) {
-            observed_skip(p);
-            return;
-        }
         if (p)
             observed_event(p, event);
         if (p && event->kind == TRACE_FAILED && o->facts)
@@ -429,7 +430,7 @@ static void round_make(struct observer *o, bool purge)
 static int adopt_each(void *context, pid_t pid, const struct wire_process *entry)
 {
     struct observer *o = context;
-    if (!is_alive(pid, entry->start_ns))
+    if (entry->off || !is_alive(pid, entry->start_ns))
         return 0;
     struct observed *p = observer_find(o, pid);
     if (!p)
@@ -463,13 +464,65 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     return r;
 }
 
-int observer_pause(struct observer *o, pid_t pid, bool paused)
+/* ---- switching off and on ---- */
+
+/* False: its tracing is switched off. */
+static bool is_on(void *context, pid_t pid)
 {
+    struct observer *o = context;
+    struct wire_process entry;
+    return kernel_process_get(o->kernel, pid, &entry) < 0 || !entry.off;
+}
+
+static void on_released(void *context, const struct probe_table *table, int fd, const char *path)
+{
+    struct observer *o = context;
+    kernel_attached_release(o->kernel, fd);
+}
+
+static int off_each(void *context, pid_t pid, const struct wire_process *entry)
+{
+    if (entry->off)
+        targets_of(pid, on_released, context);
+    return 0;
+}
+
+/* Remove the probes of libraries that are mapped only by processes whose tracing is off. Probes belong to a file, so while
+ * another process needs them they stay, and do nothing in those. */
+static void libraries_release(struct observer *o)
+{
+    size_t n = 0, more;
+    kernel_attached_mark_all(o->kernel);
+    kernel_processes(o->kernel, off_each, o);
+    targets_running(is_on, on_used, o);
+    while ((more = kernel_attached_evict(o->kernel)) > 0)
+        n += more;
+    if (n)
+        log_info("removed the probes of %zu libraries: no process that is traced uses them", n);
+}
+
+int observer_switch(struct observer *o, pid_t pid, bool on)
+{
+    struct wire_process entry;
     observer_drain(o); /* what was called before counts as before */
-    struct observed *p = observer_find(o, pid);
-    if (!p)
+    int r = kernel_process_get(o->kernel, pid, &entry);
+    if (r < 0)
         return -ESRCH;
-    observed_pause(p, paused);
+    if (!entry.off == on)
+        return 0;
+    r = kernel_process_switch(o->kernel, pid, on);
+    if (r < 0)
+        return r;
+    if (on) {
+        targets_of(pid, on_library, o);
+        return 0;
+    }
+    struct observed *p = observer_find(o, pid);
+    if (p)
+        process_close(o, p, true);
+    kernel_purge(o->kernel, is_stale, o);
+    kernel_users_count(o->kernel);
+    libraries_release(o);
     return 0;
 }
 
@@ -498,7 +551,7 @@ static int libraries_attach(struct observer *o)
     }
     targets_installed(options->search, on_installed, o);
     if (options->pid == 0)
-        targets_running(on_library, o);
+        targets_running(is_on, on_library, o);
     if (kernel_attached(o->kernel) == 0)
         log_warn("no driver library was found to trace: probes follow when a process maps one");
     return 0;
@@ -663,13 +716,7 @@ int observer_dump(struct observer *o, pid_t pid, int fd)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_FACTS, SOURCE_STREAM };
-
-static int watch(int epoll, int fd, uint32_t what)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = what};
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
+enum { SOURCE_FACTS = SOURCE_MORE, SOURCE_STREAM };
 
 static void on_signal(struct observer *o, int fd)
 {
@@ -696,14 +743,13 @@ static void kept_check(struct observer *o)
         o->stopping = true;
 }
 
-static void on_tick(struct observer *o, int fd, uint64_t *ticks)
+static void on_tick(struct observer *o, struct sources *sources, uint64_t *ticks)
 {
-    uint64_t passed;
-    if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
+    if (!sources_ticked(sources))
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
     if (o->scan && *ticks % SCAN_TICKS == 0)
-        targets_scan(o->scan, on_library, o);
+        targets_scan(o->scan, is_on, on_library, o);
     kept_check(o);
     for (size_t i = 0; o->facts && i < WIRE_PROCESSES_MAX; i++)
         if (o->running[i])
@@ -737,50 +783,47 @@ static int busy_wait(struct observer *o)
     return -1;
 }
 
+static int sources_make(const struct observer *o, int signals, struct sources *sources)
+{
+    int r = sources_open(sources, signals, kernel_fd(o->kernel), o->control, OBSERVER_TICK_MS);
+    if (r < 0)
+        return r;
+    if (o->facts)
+        r = sources_add(sources, device_facts_fd(o->facts), EPOLLIN, SOURCE_FACTS);
+    if (r == 0 && o->streams) /* only that its reader is gone */
+        r = sources_add(sources, o->options->stream_fd, 0, SOURCE_STREAM);
+    if (r < 0)
+        sources_close(sources);
+    return r;
+}
+
 static int loop_run(struct observer *o, int signals)
 {
-    MEMOIR_CLEANUP(closep)
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
-    MEMOIR_CLEANUP(closep)
-    int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct timespec every = {.tv_nsec = OBSERVER_TICK_MS * 1000000};
-    struct itimerspec timer = {every, every};
+    struct sources sources;
+    uint32_t what[SOURCES_MAX];
     uint64_t ticks = 0;
-    if (epoll < 0 || tick < 0 || timerfd_settime(tick, 0, &timer, NULL) < 0)
-        return -errno;
-    int r = watch(epoll, kernel_fd(o->kernel), SOURCE_RING);
-    if (r == 0)
-        r = watch(epoll, tick, SOURCE_TICK);
-    if (r == 0)
-        r = watch(epoll, signals, SOURCE_SIGNAL);
-    if (r == 0 && o->control)
-        r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
-    if (r == 0 && o->facts)
-        r = watch(epoll, device_facts_fd(o->facts), SOURCE_FACTS);
-    struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that its reader is gone */
-    if (r == 0 && o->streams && epoll_ctl(epoll, EPOLL_CTL_ADD, o->options->stream_fd, &gone) < 0)
-        r = -errno;
-    while (r == 0 && !o->stopping) {
-        struct epoll_event events[8];
-        int n = epoll_wait(epoll, events, 8, busy_wait(o));
-        for (int i = 0; i < n; i++) {
-            if (events[i].data.u32 == SOURCE_RING)
+    int r = sources_make(o, signals, &sources);
+    if (r < 0)
+        return r;
+    while (r >= 0 && !o->stopping) {
+        r = sources_wait(&sources, busy_wait(o), what);
+        for (int i = 0; i < r; i++) {
+            if (what[i] == SOURCE_RING)
                 observer_look(o);
-            else if (events[i].data.u32 == SOURCE_TICK)
-                on_tick(o, tick, &ticks);
-            else if (events[i].data.u32 == SOURCE_SIGNAL)
+            else if (what[i] == SOURCE_TICK)
+                on_tick(o, &sources, &ticks);
+            else if (what[i] == SOURCE_SIGNAL)
                 on_signal(o, signals);
-            else if (events[i].data.u32 == SOURCE_FACTS)
+            else if (what[i] == SOURCE_FACTS)
                 facts_take(o);
-            else if (events[i].data.u32 == SOURCE_CONTROL)
+            else if (what[i] == SOURCE_CONTROL)
                 control_serve(o->control);
             else
                 o->stopping = true;
         }
-        if (n < 0 && errno != EINTR)
-            r = -errno;
     }
-    return r;
+    sources_close(&sources);
+    return r < 0 ? r : 0;
 }
 
 static void ready_tell(const struct observer *o)
@@ -818,20 +861,8 @@ static void finish(struct observer *o)
 
 int observer_run(const struct observer_options *options)
 {
-    struct rlimit files;
-    sigset_t set;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* libraries of traced processes stay open */
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
     MEMOIR_CLEANUP(closep)
-    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signals = sources_begin(SIGCHLD);
     struct observer *o = calloc(1, sizeof(*o));
     if (!o || signals < 0) {
         log_error("cannot start: %m");

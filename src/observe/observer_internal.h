@@ -65,8 +65,9 @@ void observer_drain(struct observer *o);
 
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
-/* Stop or go on recording a process. -ESRCH: none such has called a probed function. */
-int observer_pause(struct observer *o, pid_t pid, bool paused);
+/* Switch the tracing of a process off or on. Off removes its book and forgets its blocks, and removes the probes of libraries that
+ * no other process needs. -ESRCH: none such has called a probed function. */
+int observer_switch(struct observer *o, pid_t pid, bool on);
 
 /* A request at the socket (control.h). */
 enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,

@@ -176,7 +176,8 @@ static void devices_tell(const struct list *l, struct json *j, const struct obse
 
 static void process_tell(const struct list *l, struct json *j, const struct sums *s)
 {
-    struct observed *p = observer_find(l->o, (pid_t)s->pid);
+    struct observed *p =
+        s->entry.off ? observer_find_any(l->o, (pid_t)s->pid) : observer_find(l->o, (pid_t)s->pid);
     json_object_begin(j);
     json_field_i64(j, "pid", s->pid);
     json_field_u64(j, "uid", s->entry.uid);
@@ -187,7 +188,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
-        json_field_bool(j, "paused", observed_paused(p));
+        json_field_bool(j, "off", s->entry.off);
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live_bytes", totals.live_bytes);
@@ -298,10 +299,10 @@ enum control_result observer_request(void *observer, int fd, const char *line, s
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
         return observer_trace(o, pid, why) >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
-    } else if ((strncmp(line, "pause ", 6) == 0 && pid_read(line + 6, &pid)) ||
-               (strncmp(line, "resume ", 7) == 0 && pid_read(line + 7, &pid))) {
+    } else if ((strncmp(line, "off ", 4) == 0 && pid_read(line + 4, &pid)) ||
+               (strncmp(line, "on ", 3) == 0 && pid_read(line + 3, &pid))) {
         snprintf(why, CONTROL_WHY_MAX, "no such process is traced");
-        return observer_pause(o, pid, line[0] == 'p') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+        return observer_switch(o, pid, line[1] == 'n') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
     } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
         return dump_request(o, pid, fd, why);
     } else {

@@ -197,7 +197,7 @@ static struct instruction instruction_read(const uint8_t *code, size_t n)
 }
 
 /* Which argument a register holds: its number, or NONE. */
-enum { REGISTERS = 16, NONE = 255, RSP = 4 };
+enum { REGISTERS = PROBE_REGISTERS, NONE = PROBE_NONE, RSP = 4 };
 
 static void holds_update(const struct instruction *i, uint8_t holds[static REGISTERS])
 {
@@ -249,4 +249,13 @@ void probe_place_find(const uint8_t *code, size_t n, uint32_t needs, struct prob
         holds_update(&i, holds);
         place.offset += i.bytes;
     }
+}
+
+bool probe_instruction_follow(const uint8_t *code, size_t n, uint8_t holds[static PROBE_REGISTERS])
+{
+    struct instruction i = instruction_read(code, n);
+    if (i.bytes != n || i.changes & bit(RSP))
+        return false;
+    holds_update(&i, holds);
+    return true;
 }

@@ -23,3 +23,9 @@ struct probe_place {
 
 /* Of a function with `n` bytes at `code`. `needs`: arguments that must be found, as bits. */
 void probe_place_find(const uint8_t *code, size_t n, uint32_t needs, struct probe_place *ret_place);
+
+/* Registers, by the processor's numbers, and one that holds nothing that is looked for. */
+enum { PROBE_REGISTERS = 16, PROBE_NONE = 255 };
+
+/* What one instruction of `n` bytes does to what registers hold. False: it is not known, or changes the stack pointer. */
+bool probe_instruction_follow(const uint8_t *code, size_t n, uint8_t holds[static PROBE_REGISTERS]);

@@ -150,7 +150,7 @@ static bool here(struct at *at)
     struct wire_process *p = bpf_map_lookup_elem(&processes, &at->pid);
     if (!p && at->settings->all)
         p = process_make(at->pid, BPF_CORE_READ(task, group_leader));
-    if (!p)
+    if (!p || p->off)
         return false;
     at->process = p;
     at->thread = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);

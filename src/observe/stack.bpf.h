@@ -122,18 +122,6 @@ static __noinline bool stack_more(const struct at *at, const struct call *call, 
     return true;
 }
 
-static __always_inline void registers_take(const struct pt_regs *regs, struct wire_stack *s)
-{
-    s->sp = regs->sp;
-    s->ip = regs->ip;
-    s->bp = regs->bp;
-    s->bx = regs->bx;
-    s->r12 = regs->r12;
-    s->r13 = regs->r13;
-    s->r14 = regs->r14;
-    s->r15 = regs->r15;
-}
-
 static __always_inline bool stack_copy(const struct at *at, const struct pt_regs *regs,
                                        const struct call *call, uint64_t caller)
 {
@@ -149,7 +137,7 @@ static __always_inline bool stack_copy(const struct at *at, const struct pt_regs
     s->call = call->number;
     s->function = call->function;
     s->caller = caller;
-    registers_take(regs, s);
+    REGISTERS_TAKE(s, regs);
     bpf_probe_read_kernel(&s->python, sizeof(s->python),
                           &at->thread->python); /* too large for the compiler */
     uint64_t sp = s->sp;

@@ -241,7 +241,7 @@ int page_fault(uint64_t *args)
 {
     uint32_t pid = (uint32_t)(bpf_get_current_pid_tgid() >> 32);
     struct wire_process *p = bpf_map_lookup_elem(&processes, &pid);
-    if (!p)
+    if (!p || p->off)
         return 0;
     uint64_t one = 1;
     struct wire_granule_key key = {
@@ -261,7 +261,7 @@ static __noinline bool process_at(uint32_t pid, struct at *at)
     uint32_t zero = 0;
     at->settings = bpf_map_lookup_elem(&settings, &zero);
     at->process = bpf_map_lookup_elem(&processes, &pid);
-    if (!at->settings || !at->process)
+    if (!at->settings || !at->process || at->process->off)
         return false;
     at->thread = 0;
     at->pid = at->tid = pid;

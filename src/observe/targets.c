@@ -116,12 +116,14 @@ int targets_of(pid_t pid, targets_fn *each, void *context)
     return targets_code(pid, mapped_try, &w);
 }
 
-void targets_running(targets_fn *each, void *context)
+void targets_running(targets_wanted_fn *wanted, targets_fn *each, void *context)
 {
     DIR *proc = opendir("/proc");
-    for (struct dirent *entry; proc && (entry = readdir(proc));)
-        if (isdigit((unsigned char)entry->d_name[0]))
-            targets_of((pid_t)atoi(entry->d_name), each, context);
+    for (struct dirent *entry; proc && (entry = readdir(proc));) {
+        pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)atoi(entry->d_name) : 0;
+        if (pid > 0 && (!wanted || wanted(context, pid)))
+            targets_of(pid, each, context);
+    }
     if (proc)
         closedir(proc);
 }
@@ -185,7 +187,8 @@ static void gone_forget(struct targets_scan *scan)
     scan->n_there = 0;
 }
 
-void targets_scan(struct targets_scan *scan, targets_fn *each, void *context)
+void targets_scan(struct targets_scan *scan, targets_wanted_fn *wanted, targets_fn *each,
+                  void *context)
 {
     gone_forget(scan);
     DIR *proc = opendir("/proc");
@@ -195,7 +198,8 @@ void targets_scan(struct targets_scan *scan, targets_fn *each, void *context)
             continue;
         uint8_t *rounds = &scan->rounds[pid];
         *rounds += *rounds < ROUNDS_MAX;
-        if (*rounds == 1 || *rounds == 4 || *rounds == 16)
+        if ((*rounds == 1 || *rounds == 4 || *rounds == 16) &&
+            (!wanted || wanted(context, (pid_t)pid)))
             targets_of((pid_t)pid, each, context);
     }
     if (proc)

@@ -17,7 +17,7 @@
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 7,
+    WIRE_LAYOUT = 8,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -265,7 +265,7 @@ struct wire_process {
     uint64_t credit;          /* bytes of the ring that are granted and not used */
     struct wire_share events; /* of the ring of events */
     uint32_t captures;        /* streams that record at this moment */
-    uint32_t from_start;      /* its first call into the driver was seen */
+    uint32_t off;             /* tracing of it is switched off: probes of it do nothing */
     struct wire_flow flow[5]; /* by enum trace_direction */
     struct wire_share stacks; /* of the other ring */
 
@@ -273,7 +273,9 @@ struct wire_process {
     uint32_t uid;      /* 0 for a set-uid process: only root may see what it does */
     uint32_t payer;    /* the user whose quota its blocks are counted in; 0: none, it is root's */
     uint32_t n_contexts;
-    uint32_t n_graphs; /* entries in the table of graphs */
+    uint32_t n_graphs;   /* entries in the table of graphs */
+    uint32_t from_start; /* its first call into the driver was seen */
+    uint32_t reserved;
     uint64_t live_blocks;
     uint64_t
         unchecked; /* copies that were counted at their entry: their result was not looked at */

@@ -110,7 +110,12 @@ static int gather_book(struct gather *g)
     int fd = ledger_book_open(g->book);
     if (fd < 0)
         return fd;
-    int r = book_reader_sites(g->book->reader, fd, &g->sites);
+    uint64_t bytes, max = g->to->sites_bytes_max;
+    int r = max ? book_reader_sites_bytes(g->book->reader, fd, &bytes) : 0;
+    if (r == 0 && max && bytes > max)
+        r = -EFBIG;
+    if (r == 0)
+        r = book_reader_sites(g->book->reader, fd, &g->sites);
     if (r < 0)
         return r;
     g->account_numbers = malloc((g->process->n_accounts + 1) * sizeof(uint32_t));

@@ -110,6 +110,7 @@ struct profile {
     struct profile_figures accounted;
     /* Set before it is gathered: live figures are those at the peak of each account, not those of now. */
     bool at_peak;
+    uint64_t sites_bytes_max; /* of one book; larger ones are left unread. 0: no limit */
 
     char *strings;
     size_t n_strings, room_strings; /* bytes */

@@ -8,11 +8,6 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 
-/* One function of a stack. */
-struct step {
-    profile_string name, module;
-};
-
 struct grow {
     struct tree *tree;
     struct profile *profile;
@@ -20,7 +15,7 @@ struct grow {
     struct labels labels;
     int8_t *matches; /* by place of the name: 0 not yet known, 1 it does, -1 it does not */
     size_t n_matches;
-    struct step steps[TREE_DEPTH_MAX];
+    struct tree_step steps[TREE_DEPTH_MAX];
 };
 
 static void grow_release(struct grow **g)
@@ -34,7 +29,7 @@ static void grow_release(struct grow **g)
 
 /* ---- nodes ---- */
 
-static uint32_t node_add(struct tree *t, uint32_t parent, const struct step *step)
+static uint32_t node_add(struct tree *t, uint32_t parent, const struct tree_step *step)
 {
     if (t->n == t->room) {
         size_t room = t->room ? t->room * 2 : 256;
@@ -63,7 +58,8 @@ static uint32_t node_add(struct tree *t, uint32_t parent, const struct step *ste
     return number;
 }
 
-static uint32_t node_below(struct tree *t, uint64_t seed, uint32_t parent, const struct step *step)
+static uint32_t node_below(struct tree *t, uint64_t seed, uint32_t parent,
+                           const struct tree_step *step)
 {
     struct numbers_walk walk;
     uint64_t hash =
@@ -104,37 +100,42 @@ static size_t steps_of(struct grow *g, const struct stack *s)
                 &g->labels.list[o->inverted ? first + k : end - 1 - k];
             found = found || matches(g, line->function);
             if (found)
-                g->steps[n++] = (struct step){
+                g->steps[n++] = (struct tree_step){
                     line->function, g->profile->modules[g->profile->frames[frame].module].path};
         }
     }
     return n;
 }
 
-static int stack_add(struct grow *g, const struct stack *s)
+int tree_add(struct tree *t, const struct tree_step *steps, size_t n,
+             const struct profile_figures *figures, bool estimate)
 {
-    struct tree *t = g->tree;
-    size_t n = steps_of(g, s);
     uint32_t at = 0;
-    if (n == 0 && g->options->focus) {
-        profile_figures_add(&t->left_out, &s->figures);
-        return 0;
-    }
     for (size_t i = 0;; i++) {
         struct tree_node *node = &t->nodes[at];
-        profile_figures_add(&node->total, &s->figures);
-        node->estimate |= s->estimate;
-        if (i == n) {
-            profile_figures_add(&node->self, &s->figures);
+        profile_figures_add(&node->total, figures);
+        node->estimate |= estimate;
+        if (i == n || i == TREE_DEPTH_MAX) {
+            profile_figures_add(&node->self, figures);
             break;
         }
-        at = node_below(t, g->profile->seed, at, &g->steps[i]);
+        at = node_below(t, t->profile->seed, at, &steps[i]);
         if (at == TREE_NONE)
             return -ENOMEM;
     }
-    if (s->estimate)
-        profile_figures_add(&t->estimated, &s->figures);
+    if (estimate)
+        profile_figures_add(&t->estimated, figures);
     return 0;
+}
+
+static int stack_add(struct grow *g, const struct stack *s)
+{
+    size_t n = steps_of(g, s);
+    if (n == 0 && g->options->focus) {
+        profile_figures_add(&g->tree->left_out, &s->figures);
+        return 0;
+    }
+    return tree_add(g->tree, g->steps, n, &s->figures, s->estimate);
 }
 
 /* ---- order ---- */
@@ -158,7 +159,7 @@ static int compare(const void *a, const void *b, void *context)
     return r ? r : strcmp(profile_text(t->profile, x->module), profile_text(t->profile, y->module));
 }
 
-static int children_sort(struct tree *t, enum rows_measure measure)
+int tree_end(struct tree *t, enum rows_measure measure)
 {
     struct order order = {t, measure};
     MEMOIR_CLEANUP(freep)
@@ -179,10 +180,16 @@ static int children_sort(struct tree *t, enum rows_measure measure)
     return 0;
 }
 
+int tree_begin(struct tree *t, const struct profile *names)
+{
+    *t = (struct tree){.profile = names};
+    return node_add(t, TREE_NONE, &(struct tree_step){0}) == TREE_NONE ? -ENOMEM : 0;
+}
+
 int tree_take(struct profile *profile, const struct tree_options *options, struct tree *ret_tree)
 {
     MEMOIR_CLEANUP(tree_release)
-    struct tree t = {.profile = profile};
+    struct tree t = {0};
     MEMOIR_CLEANUP(stacks_release)
     struct stacks stacks = {0};
     MEMOIR_CLEANUP(grow_release)
@@ -198,13 +205,13 @@ int tree_take(struct profile *profile, const struct tree_options *options, struc
     if (r < 0)
         return r;
     g->matches = calloc(profile->n_strings + 1, sizeof(*g->matches));
-    if (!g->matches || node_add(&t, TREE_NONE, &(struct step){0}) == TREE_NONE)
+    if (!g->matches || tree_begin(&t, profile) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < stacks.n && r == 0; i++)
         if (!options->space || profile->accounts[stacks.list[i].account].space == options->space)
             r = stack_add(g, &stacks.list[i]);
     if (r == 0)
-        r = children_sort(&t, options->measure);
+        r = tree_end(&t, options->measure);
     if (r < 0)
         return r;
     *ret_tree = t;

@@ -43,4 +43,14 @@ struct tree_options {
 
 /* Adds names to the profile's strings, and borrows it. 0 or -errno. */
 int tree_take(struct profile *profile, const struct tree_options *options, struct tree *ret_tree);
+
+/* The same stack by stack, from rows of the table `stacks`: begin (to be released in any case), add, end. The strings are those of
+ * `names`, which the tree borrows. Errors are -ENOMEM or the profile's. */
+struct tree_step {
+    profile_string name, module;
+};
+int tree_begin(struct tree *tree, const struct profile *names);
+int tree_add(struct tree *tree, const struct tree_step *steps, size_t n,
+             const struct profile_figures *figures, bool estimate);
+int tree_end(struct tree *tree, enum rows_measure measure);
 void tree_release(struct tree *tree);

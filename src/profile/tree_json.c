@@ -14,8 +14,8 @@
 #include "profile/tree.h"
 #include "site/short_name.h"
 
-static const char *const value_names[] = {"live_bytes", "live_blocks", "alloc_bytes",
-                                          "alloc_blocks"};
+static const char *const value_names[] = {"bytes", "blocks", "allocated",
+                                          "allocated_blocks"}; /* as the table `stacks` has them */
 
 /* Numbers in the answer. */
 struct numbering {

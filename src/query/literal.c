@@ -70,19 +70,34 @@ static int parse_age(const char *word, uint64_t *ret)
     return r;
 }
 
-/* "2026-01-31", "2026-01-31T12:00", "...:30", local time, or UTC with a Z at the end. */
+/* ".25" after seconds: nanoseconds, and where it ends. */
+static const char *parse_fraction(const char *at, uint64_t *ret_ns)
+{
+    uint64_t unit = NS_PER_S / 10;
+    *ret_ns = 0;
+    if (*at != '.' || !isdigit((unsigned char)at[1]))
+        return at;
+    for (at++; isdigit((unsigned char)*at); at++, unit /= 10)
+        *ret_ns += (uint64_t)(*at - '0') * unit;
+    return at;
+}
+
+/* "2026-01-31", "2026-01-31T12:00", "...:30", "...:30.250", local time, or UTC with a Z at the end. */
 static int parse_time(const char *word, uint64_t *ret)
 {
     static const char *const formats[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d"};
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         struct tm tm = {.tm_isdst = -1};
+        uint64_t fraction_ns = 0;
         const char *end = strptime(word, formats[i], &tm);
+        if (end && i == 0)
+            end = parse_fraction(end, &fraction_ns);
         if (!end || (*end && strcmp(end, "Z") != 0))
             continue;
         time_t t = *end ? timegm(&tm) : mktime(&tm);
-        if (t < 0 || (uint64_t)t > UINT64_MAX / NS_PER_S)
+        if (t < 0 || (uint64_t)t >= UINT64_MAX / NS_PER_S)
             return -ERANGE;
-        *ret = (uint64_t)t * NS_PER_S;
+        *ret = (uint64_t)t * NS_PER_S + fraction_ns;
         return 0;
     }
     return -EINVAL;

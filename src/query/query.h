@@ -39,6 +39,7 @@ struct host;
 struct json;
 struct suspects;
 struct ledger;
+struct profile_world;
 struct query;
 struct query_result;
 struct retired_source;
@@ -196,6 +197,7 @@ struct query_world {
     /* Of tables that live beside their source, which alone knows what is in there. NULL: no rows. */
     struct history_world *history;
     struct events_world *events;
+    struct profile_world *profile; /* NULL: rows have no names */
     struct explain_world *explain;
 
     /* Who asks: see query_may_see(). A command that reads the files itself sees all that it can read. */

@@ -239,6 +239,18 @@ static void get_rate(const struct query_world *world, const struct query_row *ro
         ret->state = QUERY_UNKNOWN;
 }
 
+static void get_steady(const struct query_world *world, const struct query_row *row,
+                       const struct query_field *field, value *ret)
+{
+    double rate;
+    if (row->host->kernel)
+        return;
+    if (host_steady(world->host, row->host, &rate))
+        query_set_rate(ret, (int64_t)rate);
+    else
+        ret->state = QUERY_UNKNOWN;
+}
+
 static void get_tree(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
@@ -332,6 +344,10 @@ static const struct query_column columns[] = {
     {"growth_1m", "the same over the last minute", QUERY_RATE, .arg = HOST_1MIN, .get = get_rate},
     {"growth_10m", "the same over the last 10 minutes", QUERY_RATE, .arg = HOST_10MIN,
      .get = get_rate},
+    {"growth_steady",
+     "the least that rss grew a second in any third of the last 30 seconds (growth-window); 0 where it "
+     "did not grow in one of them",
+     QUERY_RATE, .get = get_steady},
     {"book_size", "memory that its books take; absent without one", QUERY_BYTES, .get = get_book},
     {"minor_faults", "pages that it got without a disk", QUERY_NUMBER, .arg = MINOR,
      .get = get_figure},

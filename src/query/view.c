@@ -38,10 +38,15 @@ static const struct query_view views[] = {
      .show =
          "pid,user,program,device,device_id,ordinal,device_name,device_uid,space,bytes,age,tag,moves,id,site,"
          "function,source_file,line,frame"},
-    {"sites", "sites", "Call sites of all processes, without names of functions",
-     "Of your own processes; root sees all. /processes/{pid}/sites has names.", "sites"},
+    {NULL, "sites", "Call sites of all processes, without names of functions",
+     "Of your own processes; root sees all.", "sites"},
+    {"sites", "lines", "Lines of programs that hold memory, without names of functions",
+     "Of your own processes; root sees all. /processes/{pid}/sites has names.", "lines",
+     .show =
+         "pid,program,device,device_id,ordinal,device_name,device_uid,space,bytes,blocks,allocated,allocated_blocks,"
+         "age,first_seen,call_sites,site,via,function,source_file,line,module,frame,key,estimated"},
     {"flame", "stacks", "Stacks of calls that lead to memory, without names of functions",
-     "Of your own processes; root sees all. /processes/{pid}/flame has names.", "stacks",
+     "Of your own processes; root sees all. /processes/{pid}/stacks has names.", "stacks",
      .show =
          "pid,program,device,space,bytes,blocks,allocated,freed,allocated_blocks,freed_blocks,estimated,key,frames"},
     {"leaks", "leaks", "Call sites that may leak, with the evidence",

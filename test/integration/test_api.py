@@ -13,8 +13,10 @@ from native_fixture import SOURCE
 LEAKS = BUILD / "test/integration/leak_client"
 ROOT = unittest.skipUnless(os.getuid() == 0, "needs root to be two users")
 BUSY = ("device=Card", "dram=3x5000", "l1=2x100", "pinned=4x1000", "heap=5x200", "ready", "wait")
-QUIET = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "function", "file", "line", "module",
-         "frame", "space", "device", "estimate", "sites")
+# Columns of the table lines that do not change by themselves, and what memoir sites --json calls them.
+FIGURES = {"bytes": "live_bytes", "blocks": "live_blocks", "allocated": "allocated_bytes", "allocated_blocks": "allocated_blocks"}
+QUIET = FIGURES | {"site": "site", "function": "function", "source_file": "file", "line": "line", "module": "module",
+                   "frame": "frame", "space": "space", "ordinal": "device", "estimated": "estimate", "call_sites": "sites"}
 
 
 def whole(answer):
@@ -169,23 +171,34 @@ class SameFiguresTest(ApiTest):
             client.popen.stdin.flush()
             client.out.wait("^ok$", i + 1)
         self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
-        for by in ("caller", "stack", "function", "file", "module", "space", "device"):
+        lines = f"/processes/{client.pid}/sites"
+        local = self.memoir("sites", client.pid, "--json", "--dir", self.books)
+        answer = self.valid(self.get(lines), "Table")
+        self.assertEqual([{k: s[k] for k in QUIET} for s in answer["rows"]],
+                         [{k: s[old] for k, old in QUIET.items()} for s in local["sites"]])
+        for by, columns in (("function", "function"), ("file", "source_file"), ("module", "module"), ("space", "space")):
             local = self.memoir("sites", client.pid, "--json", "--dir", self.books, "--by", by)
-            answer = self.valid(self.get(f"/processes/{client.pid}/sites", by=by), "Sites")
-            self.assertEqual([{k: s[k] for k in QUIET} for s in answer["sites"]],
-                             [{k: s[k] for k in QUIET} for s in local["sites"]], by)
-            for key in ("matched", "live_bytes", "live_blocks", "allocated_bytes", "accounted_live_bytes", "program"):
-                self.assertEqual(answer[key], local[key])
-            if by == "stack":
-                self.assertEqual([s["frames"] for s in answer["sites"]], [s["frames"] for s in local["sites"]])
-        top = self.get(f"/processes/{client.pid}/sites", limit=1)
-        self.assertEqual((len(top["sites"]), top["matched"]), (1, answer_sites(self, client)))
-        self.assertEqual(self.problem(f"/processes/{client.pid}/sites", 400, "bad-argument", space="heaps")["status"], 400)
+            answer = self.valid(self.get(lines, by=columns + ",space,device", show="bytes,blocks,allocated,allocated_blocks"), "Table")
+            self.assertEqual(sorted([s[k] for k in FIGURES] for s in answer["rows"]),
+                             sorted([s[FIGURES[k]] for k in FIGURES] for s in local["sites"]), by)
+        local = self.memoir("sites", client.pid, "--json", "--dir", self.books, "--by", "stack")
+        stacks = self.valid(self.get(f"/processes/{client.pid}/stacks", show="bytes,functions,places,modules,keys"), "Table")
+        self.assertEqual([s["functions"] for s in stacks["rows"]], [s["stack"].split(";") for s in local["sites"]])
+        self.assertEqual([s["modules"] for s in stacks["rows"]],
+                         [[f["module"] or "" for f in reversed(s["frames"])] for s in local["sites"]])
+        top = self.get(lines, limit=1)
+        self.assertEqual((len(top["rows"]), top["matched"]), (1, answer_sites(self, client)))
+        live_bytes = sum(row["bytes"] for row in self.get(lines)["rows"])
+        key = top["rows"][0]["key"]
+        through = self.get(f"/processes/{client.pid}/stacks", where=f'keys~"{key}"', show="keys,bytes")["rows"]
+        self.assertTrue(through and all(key in row["keys"] for row in through))
+        self.assertEqual(self.problem(lines, 400, "bad-query", where="space=")["status"], 400)
+        self.assertEqual(self.problem(f"/processes/{client.pid}/flame", 400, "bad-argument", space="heaps")["status"], 400)
 
         flame = self.valid(self.get(f"/processes/{client.pid}/flame"), "Flame")
-        live = flame["values"].index("live_bytes") + 2
+        live = flame["values"].index("bytes") + 2
         nodes = flame["nodes"]
-        self.assertEqual(nodes[0][live], top["live_bytes"])
+        self.assertEqual(nodes[0][live], live_bytes)
         names = [flame["names"][node[1]] for node in nodes]
         self.assertIn("path_left", names)
         for number, node in enumerate(nodes[1:], 1):
@@ -195,7 +208,7 @@ class SameFiguresTest(ApiTest):
         again = self.get(f"/processes/{client.pid}/flame", space="heap")
         keys = dict(zip(flame["names"], flame["keys"]))
         self.assertEqual({n: keys[n] for n in again["names"]}, dict(zip(again["names"], again["keys"])))
-        self.assertEqual(again["nodes"][0][live], top["live_bytes"] - 8192)
+        self.assertEqual(again["nodes"][0][live], live_bytes - 8192)
 
         folded = self.request("GET", f"/processes/{client.pid}/profile?format=folded")
         self.assertIn("attachment", folded.headers["Content-Disposition"])
@@ -423,7 +436,7 @@ class EventsTest(ApiTest):
         self.assertEqual(self.get("/events", where=f"seq>{numbers[0]}")["rows"], [])
         show = "seq,time,kind,pid,program,user,uid,bytes,message"
         self.assertEqual(self.get("/query", table="events", where=f"seq>{came['id']}", show=show)["rows"], after)
-        past = self.get("/query", table="history", where="of=system", show="series", by="of", **{"from": "-1m"})
+        past = self.get("/query", table="history", where="of=system", show="series", by="of", since="-1m")
         self.assertGreaterEqual(past["step"], 1)
         self.assertEqual([row["seq"] for row in self.get("/events", limit=1)["rows"]], numbers[:1])
 

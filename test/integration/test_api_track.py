@@ -186,11 +186,13 @@ class TrackedTest(ApiTest):
         process = self.tracked(SITES, "--stacks", "all")
         self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
         local = self.memoir("sites", process.pid, "--json", "--dir", self.books, "--by", "stack")
-        answer = self.valid(self.get(f"/processes/{process.pid}/sites", by="stack"), "Sites")
-        keys = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks", "site", "stack", "frames", "estimate")
-        self.assertEqual([{k: s[k] for k in keys} for s in answer["sites"]],
-                         [{k: s[k] for k in keys} for s in local["sites"]])
-        stacks = {s["stack"].rsplit(";", 2)[-2]: s["live_bytes"] for s in answer["sites"] if s["stack"].endswith(";ask")}
+        answer = self.valid(self.get(f"/processes/{process.pid}/stacks",
+                                     show="bytes,blocks,allocated,allocated_blocks,functions,estimated"), "Table")
+        keys = {"bytes": "live_bytes", "blocks": "live_blocks", "allocated": "allocated_bytes",
+                "allocated_blocks": "allocated_blocks", "estimated": "estimate"}
+        self.assertEqual([[s[k] for k in keys] + [";".join(s["functions"])] for s in answer["rows"]],
+                         [[s[k] for k in keys.values()] + [s["stack"]] for s in local["sites"]])
+        stacks = {s["functions"][-2]: s["bytes"] for s in answer["rows"] if s["functions"][-1] == "ask"}
         self.assertEqual(stacks, {"path_left": 2_250_000, "path_right": 750_000})
         folded = subprocess.run([MEMOIR, "flame", str(process.pid), "--dir", self.books, "--export", "folded"],
                                 capture_output=True, text=True, check=True)

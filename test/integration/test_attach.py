@@ -1,5 +1,6 @@
 """Probes on the allocator of a running process: its live blocks are those that it counts itself, and it never notices."""
 
+import os
 import pathlib
 import signal
 import time
@@ -8,9 +9,19 @@ import unittest
 from attach_support import CPP, PATIENCE_S, PROGRAM, STATIC, AttachTest, Heap
 
 LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+ALLOCATORS = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "mimalloc": "libmimalloc.so.2"}
 
 
 class Exactness(AttachTest):
+    def allocators(self):
+        """Those that are installed; each of the others is a skip that the result counts."""
+        for name, file in ALLOCATORS.items():
+            if (LIBRARIES / file).exists():
+                yield name, str(LIBRARIES / file)
+            else:
+                with self.subTest(name=name):
+                    self.skipTest(f"{file} is not installed")
+
     def steps(self, program, *options):
         program("cross", 4, 10)  # what the C library keeps for threads is there from now on
         heap = self.heap(program, *options)
@@ -35,14 +46,27 @@ class Exactness(AttachTest):
         self.assertEqual(status["file"], str(STATIC))
 
     def test_other_allocators(self):
-        for name, library in (("jemalloc", "libjemalloc.so.2"), ("tcmalloc", "libtcmalloc_minimal.so.4"),
-                              ("mimalloc", "libmimalloc.so.2")):
-            if not (LIBRARIES / library).exists():
-                continue
+        for name, library in self.allocators():
             with self.subTest(name=name):
-                heap = self.steps(self.program(PROGRAM, LD_PRELOAD=str(LIBRARIES / library)))
+                heap = self.steps(self.program(PROGRAM, LD_PRELOAD=library))
                 status = heap.status()
                 self.assertEqual((status["allocator"], status["slow_functions"]), (name, 0))
+                heap.stop()
+
+    def test_every_form_of_new_and_delete_with_other_allocators(self):
+        for name, library in [*self.allocators(), ("glibc", "")]:
+            with self.subTest(name=name):
+                program = self.program(CPP, **({"LD_PRELOAD": library} if library else {}))
+                program("make", 1)
+                program("unmake", 1)  # what the allocator keeps for itself is there from now on
+                refuse = ("refuse",) if name != "mimalloc" else ("make", 0)  # its operator new ends the program
+                program.before = program(*refuse)
+                heap = self.heap(program)
+                for words in (("make", 1), refuse, ("make", 5), ("unmake", 2), refuse, ("make", 20), ("unmake", 24)):
+                    self.assertEqual(program.live(*words), heap.live(), words)
+                status = heap.status()
+                self.assertEqual((status["allocator"], status["operator_new_unseen"], status["unknown_frees"], status["replaced"]),
+                                 (name, False, 0, 0))
                 heap.stop()
 
     def test_a_million_pairs(self):
@@ -140,14 +164,17 @@ class Life(AttachTest):
         self.assertEqual(program.live("alloc", 1, 1), (1001, 11))
 
     def test_operator_new_that_throws(self):
-        program = self.program(CPP)
-        alone = program("work")
-        for _ in range(3):
-            heap = self.heap(program)
-            self.assertEqual(program("leak", 200), alone)
-            self.assertGreaterEqual(heap.live()[0], 200 * 1000)
-            heap.stop()
-            self.assertEqual(program("work"), alone)
+        libraries = [str(LIBRARIES / ALLOCATORS[name]) for name in ("jemalloc", "tcmalloc")]
+        for library in ["", *filter(os.path.exists, libraries)]:
+            with self.subTest(library=library):
+                program = self.program(CPP, **({"LD_PRELOAD": library} if library else {}))
+                alone = program("work")
+                for _ in range(1 if library else 3):
+                    heap = self.heap(program)
+                    self.assertEqual(program("leak", 200), alone)
+                    self.assertGreaterEqual(heap.live()[0], 200 * 1000)
+                    heap.stop()
+                    self.assertEqual(program("work"), alone)
 
 
 class Children(AttachTest):
@@ -235,6 +262,18 @@ class Budget(AttachTest):
 
     def test_blocks_that_come_and_go_between_windows_are_no_growth(self):
         self.within("ring", 500, 60000)
+
+    def test_a_process_that_does_little_is_exact(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "2")
+        deadline = time.monotonic() + PATIENCE_S
+        while heap.status()["attached_ns"] < 5e9:
+            self.assertLess(time.monotonic(), deadline)
+            program("pairs", 8, 64)
+            time.sleep(0.005)  # a service that waits for others most of the time
+        status = heap.status()
+        self.assertGreater(status["cpu_permille"], 20, "it is above the budget")
+        self.assertFalse(status["estimate"], status)
 
     def test_below_it_they_are_exact(self):
         program = self.program()

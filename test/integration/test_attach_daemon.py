@@ -144,6 +144,29 @@ class AttachDaemonTest(ApiTest):
         again = self.memoir("detach", own.pid, "--socket", socket, **command)
         self.assertEqual((again.returncode, again.stderr), (3, f"memoir: process {own.pid} is not attached\n"))
 
+    def test_a_user_s_share_outlives_a_restart(self):
+        """Eight processes at a time, also where a memoird before this one attached them."""
+        daemon = self.api()
+        programs = [self.program(prefix=as_user(NOBODY)) for _ in range(9)]
+
+        def attach(program):
+            for path in (self.folder, self.http):
+                os.chmod(path, 0o777)
+            return self.memoir("attach", program.pid, "--socket", self.http, prefix=as_user(NOBODY))
+
+        for program in programs[:8]:
+            done = attach(program)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.addCleanup(self.memoir, "detach", program.pid)
+        self.assertIn("too many processes are attached", attach(programs[8]).stderr)
+        daemon.kill()
+        daemon.popen.wait()
+        self.api()
+        for program in programs[:8]:
+            self.eventually(lambda p=program: self.tracking(p.pid)["state"], lambda s: s == "on", "it is still attached")
+        self.eventually(lambda: attach(programs[8]).stderr, lambda said: "too many processes are attached" in said,
+                        "all eight are adopted, and count as the user's")
+
     def test_what_has_no_malloc_is_refused_in_words(self):
         self.api()
         program = self.program()

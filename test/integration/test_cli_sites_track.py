@@ -67,7 +67,7 @@ class Tracked(SitesTest):
         _, pid = self.run_tracked("--sample", "16K")
         ways = ["--where", "bytes>1000", "--show", "site,bytes,blocks,allocated", "--sort", "-bytes"]
         self.assertEqual(self.question("sites", pid, *ways),
-                         self.question("query", "sites", "--where", f"pid={pid} and (bytes>1000)", *ways[2:]))
+                         self.question("query", "lines", "--where", f"pid={pid} and (bytes>1000)", *ways[2:]))
         groups = ["--by", "space", "--show", "bytes,blocks,allocated,freed"]
         sites = self.question("sites", pid, *groups)
         stacks = self.question("flame", pid, *groups)

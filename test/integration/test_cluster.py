@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import unittest
 
 from cluster_support import (ACK, ASK, BYE, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
                              reply, rows)
-from daemon_fixture import crowded, needs_root
+from daemon_fixture import NOBODY, as_user, crowded, needs_root
 
 
 class Questions(ClusterTest):
@@ -70,6 +72,48 @@ class Questions(ClusterTest):
         finally:
             os.kill(n3.process.pid, signal.SIGCONT)
         self.wait_until(lambda: n1.query(table="system", scope="cluster")["cluster"]["answered"] == 3, "it works on")
+
+
+    @needs_root
+    def test_one_user_cannot_take_all_questions(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url, "--socket-group", "all")
+        speaker = Speaker(nats.port)
+        self.addCleanup(speaker.close)
+        speaker.subscribe("memoir.1.ask.*")
+        speaker.publish(f"memoir.1.beat.{FOREIGN}", hello("slow"))
+        self.wait_until(lambda: n1.states().get("slow") == "alive", "it is a member")
+        to = f"memoir.1.re.{n1.status()['self']}.{FOREIGN}"
+
+        def acknowledge():  # and never answer: such a question is open until its deadline
+            try:
+                while True:
+                    subject, _, data = speaker.next()
+                    if subject.startswith("memoir.1.ask."):
+                        speaker.publish(to, message(ACK, nonce_of(data)))
+            except (EOFError, OSError, ValueError):
+                pass
+
+        threading.Thread(target=acknowledge, daemon=True).start()
+        question = json.dumps({"query": {"table": "system", "scope": "cluster"}})
+        code = ("import socket,sys\nall=[]\nfor i in range(int(sys.argv[3])):\n s=socket.socket(socket.AF_UNIX)\n s.connect(sys.argv[1])\n"
+                " s.sendall(sys.argv[2].encode()+b'\\n')\n all.append(s.makefile())\nfor f in all: sys.stdout.write(f.readline())")
+
+        def asked(times, user):
+            return subprocess.Popen([*user, sys.executable, "-c", code, n1.socket, question, str(times)],
+                                    stdout=subprocess.PIPE, text=True)
+
+        greedy = asked(200, as_user(NOBODY))
+        self.wait_until(lambda: n1.status()["figures"]["asked"] >= 100, "they are out")
+        others = asked(20, [])
+        answers = [json.loads(line) for line in greedy.communicate()[0].splitlines()]
+        refused = [a["error"] for a in answers if "error" in a]
+        self.assertEqual({(e["code"], e["message"]) for e in refused},
+                         {("limit", "you have too many questions to the cluster open: wait for their answers")})
+        self.assertLessEqual(len(answers) - len(refused), 128 + 20)  # some were answered before the last came
+        answers = [json.loads(line) for line in others.communicate()[0].splitlines()]
+        self.assertEqual([a["error"] for a in answers if "error" in a], [])
+        self.assertEqual(len(answers), 20)
 
 
 class Versions(ClusterTest):
@@ -139,7 +183,7 @@ class Past(ClusterTest):
         nats = self.nats()
         n1, n2 = (self.node(name, nats.url, "--history-flush", "100ms") for name in ("n1", "n2"))
         self.wait_until(lambda: len(n1.states()) == 2, "both are members")
-        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&from=-30s&points=15"
+        question = "table=history&where=of%3Dsystem%20and%20series%3Dtotal&since=-30s&points=15"
 
         def points():
             status, body = n1.get(f"/api/v1/query?{question}&by=series&show=points,count&scope=cluster")
@@ -178,6 +222,26 @@ class Past(ClusterTest):
         shown = n1.memoir("history", "--cluster", "--system", "--since", "1m", "--by", "node", "--show", "count", env=place)
         self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
         self.assertIn("n3 (it keeps no history)", shown.stderr)
+        self.tables_of_the_past(n1, place)
+
+    def tables_of_the_past(self, n1, place):
+        """Tables as they were, of all nodes: one step for all, and each counts its nodes."""
+        body = n1.get("/api/v1/system?since=-20s&points=4&by=time&show=total,used,nodes&scope=cluster")[1]
+        self.assertEqual((body["cluster"]["answered"], body["table"]), (2, "system_past"))
+        total = n1.get("/api/v1/system?show=total")[1]["rows"][0]["total"]
+        both = [row for row in body["rows"] if row["nodes"] == 2]
+        self.assertTrue(both, body["rows"])
+        self.assertEqual({row["total"] for row in both}, {2 * total})
+        rows_ = n1.get("/api/v1/query?table=host&since=-20s&points=4&by=node&show=count,rss,nodes&scope=cluster")[1]["rows"]
+        self.assertEqual({row["node"] for row in rows_}, {"n1", "n2"})  # groups are by time, too
+        self.assertLessEqual({row["time"] for row in both} - {row["time"] for row in rows_}, {max(row["time"] for row in both)})
+        status, problem = n1.get("/api/v1/buffers?at=-10s&scope=cluster")
+        self.assertEqual(status, 400)
+        self.assertIn("is not recorded", problem["detail"])
+        shown = n1.memoir("top", "--cluster", "--at", "5s", "--by", "node", "--show", "count,rss", env=place)
+        self.assertRegex(shown.stdout, "n2 +[0-9]+", shown.stderr)
+        shown = n1.memoir("query", "system", "--node", "n2", "--since", "20s", "--show", "node,time,total", "--json", env=place)
+        self.assertEqual({row["node"] for row in json.loads(shown.stdout)["rows"]}, {"n2"})
 
 
 class Hostile(ClusterTest):
@@ -384,6 +448,8 @@ class Private(ClusterTest):
         self.assertEqual([(r["node"], r["pid"]) for r in row["rows"]], [("n2", client.pid)])
         self.assertEqual((row["cluster"]["expected"], row["cluster"]["answered"]), (1, 1))
         self.assertIn("400", run("devices", "--cluster").stdout)
+        self.assertRegex(run("query", "--cluster").stdout, rf"^NODE +PID .*\nn2 +{client.pid} ")  # rows say whose they are
+        self.assertIn("1 of 2 nodes answered", run("sites", "--cluster", "--limit", "3").stderr)  # as --top
         self.assertRegex(run("top", "--cluster", "--limit", "2").stdout, "n[12] ")
         self.assertIn("1 of 2 nodes answered", run("buffers", "--cluster").stderr)
         self.assertIn("n2", run("query", "--cluster", "--by", "node", "--show", "device.dram").stdout)
@@ -391,7 +457,7 @@ class Private(ClusterTest):
         self.assertRegex(by_node, "n2 +400")
         wrong = n1.memoir("ps", "--cluster", "--exited", env=place)
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("does not go with --cluster", wrong.stderr)
+        self.assertIn("goes with neither --cluster", wrong.stderr)
         self.assertIn("there is no such node", n1.memoir("ps", "--node", "nowhere", env=place).stderr)
         self.assertIn("n2", self.command(n1, "status"))
 

@@ -1,7 +1,9 @@
 """Nodes that are machines of their own: PID, mount, UTS and network namespaces, and three clustered NATS servers. Links are cut
 and healed, servers die, the asker's own among them."""
 
+import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -10,8 +12,8 @@ import time
 import unittest
 
 from cluster_support import NATS_SERVER, ClusterTest, Node
-from daemon_fixture import Process, crowded
-
+from attach_support import Program
+from daemon_fixture import BUILD, Process, crowded
 
 
 def run(*command):
@@ -29,6 +31,17 @@ def works():
         return True
     except (subprocess.CalledProcessError, OSError):
         return False
+
+
+def child_of(pid):
+    """The only child of a process, seen from outside."""
+    return int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def inner_pid(pid):
+    """As its own PID namespace calls it."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1])
 
 
 class Host:
@@ -85,21 +98,25 @@ class HostsTest(ClusterTest):
         process.err.wait("Server is ready")
         return process
 
-    def host_node(self, host, urls):
-        """memoird as the first process of a machine called hN."""
-        inside = f"hostname h{host.number} && exec \"$@\""
-        node = Node(f"h{host.number}", urls,
+    def host_node(self, host, urls, *flags):
+        """memoird as the first process of a machine called hN. Sockets of observers are named by PIDs: each has its own."""
+        inside = f"hostname h{host.number} && mkdir -p /run/memoird && mount -t tmpfs -o mode=755 none /run/memoird && exec \"$@\""
+        node = Node(f"h{host.number}", urls, *flags,
                     prefix=["ip", "netns", "exec", host.name, "unshare", "--pid", "--mount", "--uts", "--fork",
                             "--kill-child", "--mount-proc", "sh", "-c", inside, "sh"], ready=False)
         self.addCleanup(node.close)
         return node
 
-    def three_hosts(self):
+    def on_host(self, node):
+        """What starts a command on the machine of a node; it is killed with the process that the test has."""
+        return ["nsenter", "-t", str(child_of(node.process.pid)), "-p", "-m", "-u", "-n", "setpriv", "--pdeathsig", "KILL"]
+
+    def three_hosts(self, *flags):
         self.servers = [self.server(host) for host in self.hosts]
         nodes = []
         for host in self.hosts:  # the own server first
             order = sorted(self.hosts, key=lambda h, own=host: h is not own)
-            nodes.append(self.host_node(host, ",".join(f"nats://{h.address}:4222" for h in order)))
+            nodes.append(self.host_node(host, ",".join(f"nats://{h.address}:4222" for h in order), *flags))
         for node in nodes:
             node.process.err.wait("connected to the cluster")
             self.wait_until(lambda n=node: list(n.states().values()).count("alive") == 3, f"{node.name} knows all")
@@ -146,6 +163,83 @@ class HostsTest(ClusterTest):
         self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2", "h3"}, "h1 found another server")
         self.assertLess(time.monotonic() - start, crowded(5))
         self.assertEqual(self.answered(h2)[0], {"h1", "h2", "h3"})
+
+    def test_the_asker_s_server_hangs(self):
+        h1, _, _ = self.three_hosts()
+        os.kill(self.servers[0].pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.servers[0].pid, signal.SIGCONT)
+        start = time.monotonic()
+        self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2", "h3"}, "h1 found another server")
+        self.assertLess(time.monotonic() - start, crowded(9))  # 6 s until it is given up, and the others' routes to it
+
+    def programs(self, node, **arguments):
+        """By name: what each node holds, and which of them are outliers."""
+        status, body = node.get("/api/v1/cluster/programs?limit=1000")
+        self.assertEqual(status, 200, body)
+        return {p["program"]: {n["node"]: (n["outlier"], n["why"]) for n in p["nodes"]} for p in body["programs"]}
+
+    def test_a_leak_on_one_host_is_the_outlier(self):
+        """In the usual window of 30 s, that is 30 s after the leak began; here the window has 3 s."""
+        nodes = self.three_hosts("--growth-window", "3s")
+        for node in nodes:
+            careful = [] if node is nodes[1] else ["--careful"]
+            shop = Process([*self.on_host(node), BUILD / "src/cli/shop", *careful])
+            self.addCleanup(shop.close)
+
+        def outliers():
+            return {(program, name, odd[0]) for program, names in self.programs(nodes[0]).items()
+                    for name, odd in names.items() if odd[0]}
+
+        self.wait_until(lambda: outliers() == {("shop", "h2", "grows")}, f"h2 is the outlier, and nothing else: {outliers()}")
+        for node in nodes:  # and so it is seen from each node
+            self.assertRegex(self.programs(node)["shop"]["h2"][1], r"grows by [45]\d\.\d kB/s, \S+ B/s on other nodes")
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(nodes[2].folder))
+        (nodes[2].folder / "memoird.sock").symlink_to(nodes[2].socket)
+        shown = nodes[2].memoir("cluster", "programs", "--outliers", env=place)
+        self.assertRegex(shown.stdout, r"\nshop .* h2 grows by ", shown.stderr)
+        one = nodes[2].memoir("cluster", "programs", "shop", "--json", env=place)
+        self.assertEqual([n["node"] for n in json.loads(one.stdout)["programs"][0]["nodes"] if n["outlier"]], ["h2"])
+        # The node stops, and with it the outlier; two nodes cannot tell.
+        nodes[1].process.kill(signal.SIGKILL)
+        self.wait_until(lambda: not outliers(), "without h2 there is no outlier")
+
+    def test_attach_to_a_process_of_another_host(self):
+        urls = f"nats://{self.hosts[0].address}:4222"
+        self.servers = [self.server(self.hosts[0])]
+        h1 = self.host_node(self.hosts[0], urls)
+        h1.process.err.wait("connected to the cluster")
+        h2 = self.host_node(self.hosts[1], urls, "--cluster-trust", f"{h1.key()}:root=root")
+        h2.process.err.wait("connected to the cluster")
+        self.wait_until(lambda: len(h1.states()) == 2, "both are members")
+        program = Program(prefix=self.on_host(h2))
+        self.addCleanup(program.end)
+        pid = inner_pid(child_of(program.process.pid))
+        path = f"/api/v1/processes/{pid}"
+        self.wait_until(lambda: h1.get(f"{path}?node=h2")[0] == 200, "h2 knows the process")
+        tracking = h1.get(f"{path}?node=h2")[1]["tracking"]
+        if not tracking.get("attach"):
+            self.skipTest(f"nothing can be attached here: {tracking}")
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(h1.folder))
+        (h1.folder / "memoird.sock").symlink_to(h1.socket)
+        done = h1.memoir("cluster", "tracking", "h2", pid, "on", env=place)
+        self.assertEqual((done.returncode, done.stdout), (0, "tracking is on\n"), done.stderr)
+        held, _ = program.live("alloc", 100, 1000)
+
+        def seen():
+            found = h1.query(table="processes", show="heap", where=f"pid={pid}", node="h2")["result"]["rows"]
+            return found[0]["heap"] if found else None
+
+        self.wait_until(lambda: seen() == held, f"{held} bytes are seen: {seen()}")
+        # h1 has a process with that PID perhaps, but it is not that one.
+        self.assertNotIn("heap", [k for r in h1.query(table="processes", show="pid,heap", where=f"pid={pid}")["result"]["rows"]
+                                  for k, v in r.items() if v])
+        done = h1.memoir("cluster", "tracking", "h2", pid, "off", env=place)
+        self.assertEqual((done.returncode, done.stdout), (0, "the process is not tracked any more\n"), done.stderr)
+        self.wait_until(lambda: seen() is None, "its book is gone")
+        program("alloc", 1, 10)  # and it goes on
+        audit = [json.loads(line) for line in (h2.state / "audit.jsonl").read_text().splitlines()]
+        self.assertEqual([(a["who"], a["what"], a["status"]) for a in audit],
+                         [("root at h1", f"tracking of PID {pid} on", 200), ("root at h1", f"tracking of PID {pid} off", 200)])
 
     def test_slow_and_lossy_link(self):
         if subprocess.run(["ip", "netns", "exec", self.hosts[2].name, "tc", "qdisc", "add", "dev", "eth0", "root", "netem",

@@ -147,6 +147,46 @@ class Machine(HistoryTest):
         self.assertIn("no column 'foo'", self.history("--where", "foo=1", status=2).stderr)
         self.assertIn("no data", self.history("--where", "series=nothing", status=3).stderr)
 
+    def table(self, *arguments, status=0):
+        """Rows of a command that shows a table, by JSON; what it says on stderr where it fails."""
+        command, *rest = map(str, arguments)
+        place = [] if command == "devices" else ["--state", str(self.state)]
+        done = subprocess.run([str(MEMOIR), command, *rest, *place, *(["--json"] if status == 0 else [])], capture_output=True,
+                              env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
+        if status:
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            return done.stderr.decode()
+        return json.loads(done.stdout)["rows"] if done.returncode == 0 else []
+
+    def test_tables_have_a_past(self):
+        holder = self.holder()
+        self.daemon("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none")
+        mine = ("--where", f"pid={holder.pid}")
+        past = ("query", "host", "--since", "1m", "--step", "2s", *mine, "--show", "time,rss,program,user,nodes")
+        self.wait_until(lambda: len(self.table(*past)) >= 3, "steps in which it was noted")
+        rows = self.table(*past)
+        times = [row["time"] for row in rows]
+        self.assertEqual(times, sorted(set(times)))
+        self.assertTrue(all(row["rss"] > 32 << 20 and row["nodes"] == 1 for row in rows), rows)
+        self.assertTrue(all(int(t[17:19]) % 2 == 0 and t.endswith(".000Z") for t in times), times)  # aligned to 1970
+        self.assertTrue(all(set(row) == {"time", "program", "rss"} for row in self.table(
+            "query", "host", "--since", "1m", "--by", "program", "--show", "rss")), "groups are by time, too")
+        holder.stdin.close()
+        holder.wait()
+        self.wait_until(lambda: self.table("query", "host", *mine) == [], "it has ended")
+        self.assertEqual(self.table("top", "--at", "1m", *mine), [])  # long before it began
+        self.assertIn("no data", self.table("top", "--at", "1m", *mine, status=3))
+        ended = self.table("top", "--since", "1m", *mine, "--show", "time,rss")
+        self.assertGreaterEqual(len(ended), len(rows) // 2)
+        machine = self.table("query", "system", "--since", "1m", "--step", "1s", "--show", "time,total,used")
+        self.assertTrue(machine and all(row["total"] > row["used"] > 0 for row in machine))
+        self.assertTrue(self.table("query", "system", "--at", "0s", "--show", "total"))
+        for command in (["query", "buffers"], ["query", "sites"]):
+            self.assertIn("is not recorded; that of host, processes, system, devices", self.table(*command, "--at", "1m", status=2))
+        self.assertIn("invalid time 'never' for --at", self.table("ps", "--at", "never", status=2))
+        self.assertIn("--at goes with neither --since", self.table("ps", "--at", "1m", "--since", "2m", status=2))
+        self.assertIn("has no column 'threads'", self.table("query", "host", "--at", "1m", "--show", "threads", status=2))
+
     def test_memory_pressure_is_noted_where_the_kernel_measures_it(self):
         self.daemon(*FAST)
         self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -188,6 +189,25 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+class Extensions(unittest.TestCase):
+    """A C++ extension that is loaded for itself alone, as those of Python are: its operators are in no scope of the tracker's."""
+
+    def test_what_is_not_found_is_looked_for_once(self):
+        program = BUILD / "test/malloc/malloc_extension_fixed"
+        if not program.exists():
+            self.skipTest("built without C++")
+        with tempfile.TemporaryDirectory(prefix="memoir-test-") as folder:
+            done = subprocess.run(
+                [program, "new_and_delete_look_nothing_up"], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                env={**ENVIRONMENT, "LD_PRELOAD": str(TRACKER), "LD_DEBUG": "symbols", "LD_DEBUG_OUTPUT": f"{folder}/loader",
+                     "CASE_EXTENSION": str(BUILD / "test/malloc/libmalloc_extension.so")})
+            told = "".join(path.read_text(errors="replace") for path in pathlib.Path(folder).iterdir())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("symbol=malloc;", told)
+        # A line for each library that was searched. The program makes and deletes more than 1,000 objects.
+        self.assertLess(len(re.findall("symbol=_Z(?:nw|na|dl|da)", told)), 500)
 
 
 class Servers(ProgramTest):

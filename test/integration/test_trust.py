@@ -9,7 +9,8 @@ import sys
 import unittest
 
 from api_support import ApiTest
-from daemon_fixture import BUILD, NOBODY, Process, as_user, needs_root
+from daemon_fixture import BUILD, NOBODY, PATIENCE_S, Process, as_user, needs_root
+from mute_files import MuteFiles
 
 FORGE = BUILD / "test/integration/forge_claim"
 FIXTURE = BUILD / "test/unit/libfixture_a.so"
@@ -135,6 +136,34 @@ class Memory(TrustTest):
         self.refused(process.pid, 403)
 
 
+class Files(TrustTest):
+    def test_a_file_system_that_does_not_answer_holds_nobody_up(self):
+        """A mapped file that looks like a book, of another mount namespace: it is looked at only where no server can be asked."""
+        files = MuteFiles("4711-1-2-0123456789abcdef.book")
+        if files.error:
+            self.skipTest(f"no FUSE: {files.error}")
+        script = ("import mmap, os, sys, time\nf = os.open(sys.argv[1], os.O_RDONLY)\nm = mmap.mmap(f, 65536, mmap.MAP_SHARED, mmap.PROT_READ)\n"
+                  "print('mapped', flush=True)\ntime.sleep(1000)\n")
+        hostile = self.start("unshare", "--mount", "--propagation=unchanged", *as_user(NOBODY), "/usr/bin/python3", "-c", script, files.folder / files.name)
+        self.addCleanup(files.close)  # before the process, whose end waits for it
+        hostile.out.wait("^mapped$")
+        files.mute_all = True
+        done = subprocess.run([BUILD / "src/cli/memoir", "ps", "--all", "--json"], capture_output=True, text=True, timeout=PATIENCE_S / 2, check=False)
+        self.assertIn("memoir.", done.stdout, done.stderr)
+        self.assertFalse(files.asked.is_set())
+
+
+    def test_a_directory_for_books_with_a_file_system_over_it_is_left_alone(self):
+        files = MuteFiles("4711-1-2-0123456789abcdef.book", self.place)
+        if files.error:
+            self.skipTest(f"no FUSE: {files.error}")
+        self.addCleanup(files.close)
+        files.mute_all = True
+        self.api()
+        self.assertIsInstance(self.rows("/processes", limit=1), list)
+        self.assertFalse(files.asked.is_set())
+
+
 class Names(TrustTest):
     def place_in(self, file, function):
         """The build-id of a file, and an address inside of a function, in hexadecimal."""
@@ -155,7 +184,7 @@ class Names(TrustTest):
         """What nobody is told about a call site of its own process, which says to lie in that file."""
         process = self.forge(0, 0, self.pid_ns, path, *self.place_in(path, function), program=program)
         self.eventually(lambda: self.rows("/accounts", by="pid", where=f"pid={process.pid}"), bool, "it is watched")
-        return str(self.as_other(NOBODY, f"/processes/{process.pid}/sites")["sites"])
+        return str(self.as_other(NOBODY, f"/processes/{process.pid}/sites")["rows"])
 
     def test_names_come_from_files_that_the_owner_can_reach(self):
         self.api()
@@ -209,10 +238,10 @@ class Names(TrustTest):
         process.out.wait(r"^ready \d+$")
         self.assertEqual(status(process.pid)["Uid"].split()[0], str(LODGER))
         self.eventually(lambda: self.rows("/accounts", by="pid", where=f"pid={process.pid}"), bool, "it is watched")
-        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["rows"]))
         # Root sees all, and its answers are not kept for others.
-        self.assertIn("fixture_", str(self.get(f"/processes/{process.pid}/sites")["sites"]))
-        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["sites"]))
+        self.assertIn("fixture_", str(self.get(f"/processes/{process.pid}/sites")["rows"]))
+        self.assertNotIn("fixture_", str(self.as_other(LODGER, f"/processes/{process.pid}/sites")["rows"]))
 
     def unit_capabilities(self):
         root = pathlib.Path(os.environ.get("MEMOIR_SOURCE_ROOT") or pathlib.Path(__file__).parents[2])

@@ -60,6 +60,29 @@ PROGRAMS = {
     "man": (["man", "-P", "cat", "-l", "{dir}/page.1"], None, False),
     "bc": (["bc", "-q"], "2^2000 % 987654321\n", True),
     "curl": (["curl", "-s", "file://{dir}/text"], None, True),
+    "git-gc": (["sh", "-c", "rm -rf {dir}/clone && git clone -q {dir}/repository {dir}/clone && git -C {dir}/clone gc -q && "
+                "git -C {dir}/clone fsck --full && git -C {dir}/clone diff --stat HEAD~3"], None, False),
+    "gcc-link": (["gcc", "-O2", "-g", "-o", "{dir}/program", "{dir}/program.c"], None, True),
+    "g++": (["g++", "-O1", "-S", "-o", "-", "{dir}/program.cpp"], None, True),
+    "clang": (["clang", "-O1", "-S", "-o", "-", "{dir}/program.c"], None, False),
+    "objdump": (["objdump", "-d", "-S", "/bin/true"], None, True),
+    "ruby": (["ruby", "-rjson", "-e", "h = Hash.new(0); 20000.times {{ |i| h[(i * 7919 % 1000).to_s] += i }}; puts JSON.dump(h).size; exit 5"], None, True),
+    "lua": (["lua5.4", "-e", "local t = {{}} for i = 1, 50000 do t[i] = tostring(i):rep(3) end print(#table.concat(t))"], None, True),
+    "tcl": (["tclsh"], "set s 0; for {set i 0} {$i < 20000} {incr i} {dict set d $i [expr {$i * $i}]; incr s $i}; puts \"$s [dict size $d]\"\n", True),
+    "java": (["java", "-XX:-UsePerfData", "-Xmx64m", "-Xshare:auto", "-cp", "{dir}", "Program"], None, False),
+    "jq": (["jq", "-c", "map(select(.n % 7 == 0)) | group_by(.k) | map({{k: .[0].k, n: length}})", "{dir}/list.json"], None, True),
+    "xmllint": (["xmllint", "--xpath", "count(//row[@k='3'])", "{dir}/rows.xml"], None, True),
+    "zip": (["sh", "-c", "cd {dir} && rm -f t.zip && zip -qrX t.zip tree && unzip -l t.zip"], None, False),
+    "bzip2": (["bzip2", "-c"], TEXT, True),
+    "zstd": (["zstd", "-c", "-q", "-T2", "-19"], TEXT, True),
+    "rsync": (["rsync", "-an", "--out-format=%n %l", "{dir}/tree", "{dir}/nowhere/"], None, True),
+    "convert": (["/usr/bin/convert", "-size", "300x200", "gradient:red-blue", "-resize", "50%", "-blur", "0x3", "ppm:-"], None, False),
+    "ffmpeg": (["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc=duration=1:size=160x120:rate=10", "-bitexact", "-threads", "2", "-c:v", "mpeg4",
+                "-f", "avi", "-"], None, False),
+    "gs": (["gs", "-q", "-dNODISPLAY", "-dBATCH", "-dNOPAUSE", "-c", "1 1 2000 {{dup mul}} for count ="], None, False),
+    "cmake": (["cmake", "-P", "{dir}/script.cmake"], None, True),
+    "initdb": (["sh", "-c", "rm -rf {dir}/db && install -d -o postgres {dir}/db && PATH=$PATH:$(echo /usr/lib/postgresql/*/bin) setpriv --reuid=postgres "
+                "--regid=postgres --clear-groups initdb -N -E UTF8 --locale=C -D {dir}/db | grep -v pg_ctl"], None, False),
 }
 
 
@@ -75,6 +98,17 @@ def make_files(folder):
     (folder / "program.c").write_text("int f(int x) { return x * 3; }\nint main(int n, char **v) { return f(n); }\n")
     (folder / "Makefile").write_text("all: ; @for i in 1 2 3; do echo $$i; done\n")
     (folder / "page.1").write_text(".TH PAGE 1\n.SH NAME\npage \\- a page\n.SH TEXT\n" + "A word or two.\n" * 50)
+    (folder / "program.cpp").write_text("#include <map>\n#include <string>\nint main() { std::map<std::string, int> m; m[\"a\"] = 1; return m.size() - 1; }\n")
+    (folder / "list.json").write_text(json.dumps([{"n": i, "k": i * 31 % 17} for i in range(3000)]))
+    (folder / "rows.xml").write_text("<rows>" + "".join(f"<row k='{i % 9}'>{i}</row>" for i in range(3000)) + "</rows>")
+    (folder / "script.cmake").write_text(
+        'foreach(i RANGE 2000)\n  list(APPEND l "x${i}")\nendforeach()\nlist(LENGTH l n)\nstring(SHA1 h "${l}")\nmessage("${n} ${h}")\n')
+    (folder / "Program.java").write_text(
+        "public class Program { public static void main(String[] a) { java.util.Map<Integer, String> m = new java.util.TreeMap<>();\n"
+        "for (int i = 0; i < 50000; i++) m.put(i * 7919 % 10007, \"v\" + i); System.out.println(m.size()); System.exit(6); } }\n")
+    if shutil.which("javac"):
+        subprocess.run(["javac", "-d", str(folder), str(folder / "Program.java")], check=True)
+    folder.chmod(0o755)
     repository = folder / "repository"
     git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run(["git", "init", "-q", str(repository)], check=True)

@@ -114,6 +114,13 @@ static inline void pet_tame(const struct query_world *world, const struct query_
 {
     query_set_number(ret, pet_of(row)->tame);
 }
+/* Of several the average, and of one what it is. */
+static inline void pet_speed(const struct query_world *world, const struct query_row *row,
+                             const struct query_field *field, struct query_value *ret)
+{
+    if (pet_of(row)->bowl)
+        query_set_number(ret, pet_of(row)->age_s);
+}
 static inline void pet_owner(const struct query_world *world, const struct query_row *row,
                              const struct query_field *field, struct query_value *ret)
 {
@@ -138,6 +145,7 @@ static const struct query_column pet_columns[] = {
     {"trend", "what it gains in a second", QUERY_RATE, .get = pet_trend},
     {"meals", "what it ate, by day", QUERY_POINTS, .unit = "kg", .get = pet_meals},
     {"path", "how to get to it", QUERY_FRAMES, .get = pet_path},
+    {"speed", "how fast", QUERY_NUMBER, QUERY_AVG, .get = pet_speed},
     {"owner", "whose", QUERY_NUMBER, QUERY_SAME, .get = pet_owner},
     {0},
 };

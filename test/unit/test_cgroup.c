@@ -361,6 +361,26 @@ static void figures_are_read_in_turn_when_they_are_old(void **state)
     host_cgroups_free(cgroups);
 }
 
+static void rows_are_limited_in_number_and_in_length(void **state)
+{
+    struct host_cgroups *cgroups;
+    char path[32], root[CGROUP_ROOT_MAX + 8];
+    assert_int_equal(host_cgroups_new(tree_root, &cgroups), 0);
+    for (size_t i = 0; i <= HOST_CGROUPS_MAX; i++) {
+        snprintf(path, sizeof(path), "/%zu", i);
+        assert_int_equal(host_cgroup_ref(cgroups, path, false) != NULL, i < HOST_CGROUPS_MAX);
+    }
+    assert_non_null(host_cgroup_ref(cgroups, "/0", false)); /* one that is there already */
+    host_cgroups_free(cgroups);
+    memset(root, 'r', sizeof(root));
+    root[sizeof(root) - 1] = '\0';
+    assert_int_equal(host_cgroups_new(root, &cgroups), 0);
+    const struct host_cgroup *g = host_cgroup_ref(cgroups, "/a", false);
+    host_cgroups_refresh(cgroups, 1, 0, 1);
+    assert_false(g->known);
+    host_cgroups_free(cgroups);
+}
+
 static void lines_may_be_empty_cut_or_without_an_end(void **state)
 {
     struct lines lines = {.fd = -1, .data = "\nabc\n\0z", .n = 7};
@@ -456,6 +476,7 @@ int main(void)
         TREE_TEST(all_above_are_read_and_the_first_error_is_told),
         TREE_TEST(tightest_limit_of_all_above_is_told),
         TREE_TEST(figures_are_read_in_turn_when_they_are_old),
+        TREE_TEST(rows_are_limited_in_number_and_in_length),
         cmocka_unit_test(lines_may_be_empty_cut_or_without_an_end),
         TREE_TEST(long_files_are_read_up_to_a_limit),
         cmocka_unit_test(folder_has_room_or_says_so),

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "cli/command.h"
-#include "history/table.h"
+#include "history/past.h"
 #include "profile/tables.h"
 #include "query/query.h"
 
@@ -32,7 +32,7 @@ static void every_view_of_other_nodes_is_a_valid_question(void **unused)
 int main(void)
 {
     assert_int_equal(profile_tables_register(), 0);
-    assert_int_equal(query_table_register(&history_table), 0);
+    assert_int_equal(past_tables_register(), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_view_of_other_nodes_is_a_valid_question),
     };

@@ -140,6 +140,7 @@ static void control_characters_never_reach_the_terminal(void **unused)
     assert_int_equal(table_print_csv(&table, &layout, &out), 0);
     assert_null(strchr(buffer_string(&out), '\033'));
     assert_null(strstr(buffer_string(&out), "\xc2\x9b"));
+    assert_null(strstr(buffer_string(&out), "\xe2\x80\xae"));
 }
 
 static void without_utf8_only_ascii_is_printed(void **unused)

@@ -70,7 +70,16 @@ static void a_report_names_a_node(void **state)
 
 static void names_of_terminals_are_refused(void **state)
 {
-    static const char *const names[] = {"", "a\x1b[2J", "a\nb", "\xff", "\x7f", "a\xc2\x9bm"};
+    static const char *const names[] = {"",
+                                        "a\x1b[2J",
+                                        "a\nb",
+                                        "\xff",
+                                        "\x7f",
+                                        "a\xc2\x9bm",
+                                        "web\xe2\x80\xae"
+                                        "cod", /* U+202E: from right to left */
+                                        "we\xe2\x80\x8b"
+                                        "b"};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         buffer_reset(&out);
         message_write_hello(

@@ -300,6 +300,7 @@ struct rates {
 
 static void rates_refresh(struct rates *r, double seconds, uint64_t pages)
 {
+    host_windows_init(&r->host);
     r->host.time_ns = (uint64_t)llround(seconds * 1000) * (NS_PER_S / 1000);
     host_ticks_advance(&r->host);
     r->row.p.valid = HOST_HAS_MEMORY;
@@ -427,6 +428,40 @@ static void rates_are_absent_until_time_has_passed(void **state)
     tree_process(&(struct tree_process){.pid = 31, .start = 7, .rss_pages = 100});
     assert_int_equal(host_refresh(host), 0);
     assert_false(host_rate(host, row(host, 31), HOST_1MIN, &rate));
+    host_free(host);
+}
+
+/* A leak grows in each third of the window; a burst does not. */
+static void only_growth_that_lasts_is_steady(void **state)
+{
+    struct tree_process leak = {.pid = 30, .start = 7, .rss_pages = 100};
+    struct tree_process burst = {.pid = 31, .start = 7, .rss_pages = 100};
+    struct host *host = tree_host(0);
+    double rate;
+    for (int second = 0; second <= 40; second++) {
+        leak.rss_pages = 100 + (unsigned)second * 10;
+        burst.rss_pages = second < 35 ? 100 : 5000;
+        tree_process(&leak);
+        tree_process(&burst);
+        assert_int_equal(host_refresh(host), 0);
+        assert_int_equal(host_steady(host, row(host, 30), &rate), second >= 29);
+        assert_true(second < 29 || rate == 10.0 * host->page_bytes);
+        assert_int_equal(host_steady(host, row(host, 31), &rate), second >= 29);
+        assert_true(second < 29 || rate == 0);
+        now_ns += NS_PER_S;
+    }
+    host_set_steady(host, 3 * NS_PER_S);
+    for (int second = 0; second <= 5; second++) {
+        leak.rss_pages += 5;
+        tree_process(&leak);
+        assert_int_equal(host_refresh(host), 0);
+        assert_int_equal(host_steady(host, row(host, 30), &rate), second >= 3);
+        now_ns += NS_PER_S;
+    }
+    assert_true(rate == 5.0 * host->page_bytes);
+    now_ns += 100 * NS_PER_S;
+    assert_int_equal(host_refresh(host), 0);
+    assert_false(host_steady(host, row(host, 30), &rate));
     host_free(host);
 }
 
@@ -797,6 +832,7 @@ int main(void)
         cmocka_unit_test(rate_of_a_new_process_waits_for_its_own_figures),
         cmocka_unit_test(rate_needs_memory_at_both_ends),
         TREE_TEST(rates_are_absent_until_time_has_passed),
+        TREE_TEST(only_growth_that_lasts_is_steady),
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(environment_of_a_set_uid_program_is_not_told),
         TREE_TEST(the_largest_and_the_changed_come_first),

@@ -212,6 +212,7 @@ static void paths_tell_of_containers_pods_and_jobs(void **state)
         {"/kubepods/6f1ed2a4-1111-2222-3333-444455556666", "", "", ""},
         {"/kubepods/pod6f1ed2a4.1111.2222.3333.444455556666", "", "", ""},
         {"/kubepods/pod6f1ed2a4-1111-2222-3333-44445555666", "", "", ""},
+        {"/system.slice/web.service/job_12", "", "", ""},
         {"/slurm/job_", "", "", ""},
         {"/slurm/job_12x", "", "", ""},
         {"/slurm/jobs12", "", "", ""},
@@ -248,6 +249,8 @@ static void no_limit_has_many_names(void **state)
     assert_int_equal(bytes, 1073741824); /* unchanged */
     assert_int_equal(host_parse_limit("0\n", &bytes), 0);
     assert_int_equal(bytes, 0);
+    assert_int_equal(host_parse_limit("010\n", &bytes), 0);
+    assert_int_equal(bytes, 10);
     assert_int_equal(host_parse_limit("9", &bytes), 0);
     assert_int_equal(bytes, 9);
 }

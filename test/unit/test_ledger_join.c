@@ -373,6 +373,74 @@ static void books_on_behalf_are_rivals_within_one_source_only(void **state)
         assert_true(p->accounts[a - 1].space < p->accounts[a].space);
 }
 
+/* Each source tells of the same memory, so one of them counts: the first in the order, the process's own book before one on its
+ * behalf. */
+static void sources_are_never_added_up(void **state)
+{
+    static const uint32_t host[] = {BOOK_SOURCE_REGION, BOOK_SOURCE_SOCKET,   BOOK_SOURCE_CUDA,
+                                    BOOK_SOURCE_CLIENT, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_ATTACH,
+                                    BOOK_SOURCE_TRACK,  BOOK_SOURCE_MALLOC};
+    static const uint32_t device[] = {BOOK_SOURCE_ATTACH, BOOK_SOURCE_TRACK,    BOOK_SOURCE_MALLOC,
+                                      BOOK_SOURCE_REGION, BOOK_SOURCE_OBSERVER, BOOK_SOURCE_SOCKET,
+                                      BOOK_SOURCE_CUDA,   BOOK_SOURCE_CLIENT};
+    static const struct {
+        const uint32_t *sources;
+        uint32_t space;
+    } orders[] = {{host, MEMOIR_SPACE_HEAP},
+                  {host, MEMOIR_SPACE_MAPPED},
+                  {host, MEMOIR_SPACE_CHAIN},
+                  {device, MEMOIR_SPACE_PINNED}};
+    for (size_t o = 0; o < 4; o++) {
+        struct world *w;
+        struct ledger_process *p = NULL;
+        setup((void **)&w);
+        for (uint32_t i = 0; i < 16; i++) { /* from the last one of the order to the first */
+            struct book_builder b;
+            char name[16];
+            snprintf(name, sizeof(name), "%u.book", i);
+            book_begin(w, &b, name, orders[o].sources[i / 2]);
+            b.h.compat = i % 2 == 0 ? BOOK_COMPAT_ON_BEHALF : 0;
+            account_add(&b, orders[o].space, BOOK_DEVICE_HOST, 1, 1000 + i);
+            builder_publish(&b);
+            p = add(w, name)->process;
+            assert_int_equal(live(w, p, orders[o].space), 1000 + i);
+            assert_int_equal(p->accounts[0].source, b.h.source);
+            assert_int_equal(p->accounts[0].on_behalf, i % 2 == 0);
+        }
+        teardown((void **)&w);
+    }
+}
+
+static void account_and_space_are_called_as_the_book_calls_them(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    device_put(&b, 0, "GPU", "u", "", 1000, 300);
+    account_add(&b, MEMOIR_SPACE_DRAM, BOOK_DEVICE_HOST, 1, 40); /* of no device */
+    account_add(&b, 0, BOOK_DEVICE_HOST, 1, 5);                  /* of no kind */
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 340);
+    assert_int_equal(p->n_accounts, 2);
+    assert_int_equal(p->left_out, 1);
+    assert_null(p->accounts[0].device); /* the host's come first */
+    assert_string_equal(p->accounts[0].name, "space");
+    assert_int_equal(p->accounts[0].totals.live_bytes, 40);
+    assert_string_equal(p->accounts[1].name, "dram");
+    assert_non_null(p->accounts[1].device);
+    const struct ledger_capacity *c = &p->accounts[1].device->spaces[MEMOIR_SPACE_DRAM];
+    assert_string_equal(c->name, "dram");
+    assert_int_equal(c->space, MEMOIR_SPACE_DRAM);
+    ledger_refresh(w->ledger);
+    assert_int_equal(c->capacity, 1000);
+    /* Joined anew, nothing is counted twice. */
+    account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 7);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_HEAP), 7);
+    assert_int_equal(p->n_accounts, 3);
+    assert_int_equal(p->left_out, 1);
+}
+
 /* A book that cannot be read does not make the other's figures vanish, but the sum is not whole. */
 static void figures_are_not_whole_while_one_book_cannot_be_read(void **state)
 {
@@ -429,7 +497,10 @@ static void of_books_on_behalf_the_one_being_written_counts(void **state)
 
 static void moves_put(struct book_builder *b, uint32_t account, uint64_t moves)
 {
-    struct book_counters counters = {.moved_in = moves, .moved_in_bytes = moves * 100};
+    struct book_counters counters = {.moved_in = moves,
+                                     .moved_in_bytes = moves * 100,
+                                     .moved_out = moves + 10,
+                                     .moved_out_bytes = moves * 1000};
     uint64_t at = builder_common_offset(b, account);
     assert_int_equal(pwrite(b->fd, &counters, sizeof(counters), (off_t)at), sizeof(counters));
 }
@@ -459,6 +530,8 @@ static void transfers_are_chosen_by_themselves(void **state)
         assert_int_equal(p->accounts[0].moves_source, sources[i]);
         assert_int_equal(p->accounts[0].totals.moved_in, i + 1);
         assert_int_equal(p->accounts[0].totals.moved_in_bytes, (i + 1) * 100);
+        assert_int_equal(p->accounts[0].totals.moved_out, i + 11);
+        assert_int_equal(p->accounts[0].totals.moved_out_bytes, (i + 1) * 1000);
     }
 }
 
@@ -681,6 +754,8 @@ int main(void)
         WORLD_TEST(every_figure_of_two_copies_adds_up),
         WORLD_TEST(blocks_count_in_the_book_that_counts),
         WORLD_TEST(books_on_behalf_are_rivals_within_one_source_only),
+        cmocka_unit_test(sources_are_never_added_up),
+        WORLD_TEST(account_and_space_are_called_as_the_book_calls_them),
         WORLD_TEST(figures_are_not_whole_while_one_book_cannot_be_read),
         WORLD_TEST(of_books_on_behalf_the_one_being_written_counts),
         WORLD_TEST(transfers_are_chosen_by_themselves),

@@ -130,6 +130,19 @@ static void control_bytes_never_reach_the_file(void **unused)
     assert_int_equal(lines, 2);
 }
 
+static void a_name_cannot_turn_its_line_around(void **unused)
+{
+    /* Right-to-left override, isolate, a tag beyond the first plane; then a letter that stays. */
+    static const char name[] = "a\xe2\x80\xae\xe2\x81\xa6\xf3\xa0\x81\x81\xc3\xa4";
+    open_log(LOG_FORMAT_TEXT);
+    log_write(LOG_LEVEL_INFO, LOG_FIELDS(LOG_STR("field", name)), "%s", name);
+    assert_non_null(strstr(read_log(), "info: a\\u202e\\u2066\\udb40\\udc41\xc3\xa4"));
+    assert_null(strstr(read_log(), "\xe2\x80\xae"));
+    open_log(LOG_FORMAT_JSON);
+    log_write(LOG_LEVEL_INFO, LOG_FIELDS(LOG_STR("field", name)), "%s", name);
+    assert_non_null(strstr(read_log(), "\"field\":\"a\\u202e\\u2066\\udb40\\udc41\xc3\xa4\""));
+}
+
 static void long_line_is_cut_visibly_and_counted(void **unused)
 {
     char *words = calloc(1, 3 * LOG_LINE_MAX);
@@ -250,6 +263,7 @@ int main(void)
         log_test(journal_line_starts_with_the_priority),
         log_test(journal_is_recognised_by_its_inode),
         log_test(control_bytes_never_reach_the_file),
+        log_test(a_name_cannot_turn_its_line_around),
         log_test(long_line_is_cut_visibly_and_counted),
         log_test(field_that_does_not_fit_is_left_out_whole),
         log_test(events_below_the_level_are_dropped),

@@ -231,8 +231,8 @@ static void as_json_parents_come_first_and_names_are_there_once(void **state)
     json_object_end(&json);
     assert_int_equal(json_finish(&json), 0);
     const char *text = buffer_string(&out);
-    assert_non_null(strstr(
-        text, "\"values\":[\"live_bytes\",\"live_blocks\",\"alloc_bytes\",\"alloc_blocks\"]"));
+    assert_non_null(
+        strstr(text, "\"values\":[\"bytes\",\"blocks\",\"allocated\",\"allocated_blocks\"]"));
     assert_non_null(strstr(text, "\"nodes\":[[-1,"));
     assert_non_null(strstr(text, "\"left_out\":0"));
     const char *ask = strstr(text, "\"ask\"");

@@ -202,6 +202,24 @@ static void rows_behind_the_limit_add_up(void **unused)
     query_free(query);
 }
 
+static void average_of_rows_behind_the_limit_counts_each_once(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){
+        .show = "name,speed,weight,full", .sort = "-name", .limit = 1, .others = true});
+    struct query_result *result;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    pets_add(result, pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_others(result), 4); /* all but Tom; Bo has no speed */
+    assert_int_equal(query_result_other(result, 1).number, (7200 + 60 + 5 + 1) / 3);
+    assert_int_equal(query_result_other(result, 2).number, 35000);
+    assert_int_equal(query_result_other(result, 2).per, 0);
+    assert_int_equal(query_result_other(result, 3).number, 3 + 2);
+    assert_int_equal(query_result_other(result, 3).per, 4 + 2 + 8);
+    query_result_free(result);
+    query_free(query);
+}
+
 /* Rows are dropped on the way when there are many; what they add up to stays exact. */
 static void many_rows_behind_the_limit_add_up(void **unused)
 {
@@ -687,6 +705,7 @@ int main(void)
         cmocka_unit_test(order_is_by_keys_then_absent_ones_last),
         cmocka_unit_test(groups_have_several_keys),
         cmocka_unit_test(rows_behind_the_limit_add_up),
+        cmocka_unit_test(average_of_rows_behind_the_limit_counts_each_once),
         cmocka_unit_test(many_rows_behind_the_limit_add_up),
         cmocka_unit_test(user_of_a_view_narrows_its_rows_and_replaces_the_rest),
         cmocka_unit_test(views_are_found_by_command_and_by_route),

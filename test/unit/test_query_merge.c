@@ -1,6 +1,7 @@
 /* Partial results: whatever rows are in which part, and however parts are merged or sent, the answer is
  * that of one pass. */
 #include "fault.h"
+#include "query/partial.h"
 #include "query_fixture.h"
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -54,6 +55,7 @@ static const struct query_spec specs[] = {
     {.by = "path", .show = "min(meals),any(meals),any(trend),same(trend)", .where = "trend>-100kB"},
     {.show = "name,weight,full,trend,meals", .sort = "-weight", .limit = 7, .others = true},
     {.by = "name", .show = "weight,avg(age),trend", .limit = 2, .others = true},
+    {.show = "name,speed,owner", .sort = "-speed", .limit = 3, .others = true},
 };
 
 static struct query_result *new_result(const struct query *query)
@@ -228,7 +230,17 @@ static void columns_that_a_part_lacks_are_not_known(void **unused)
                                  "\"count\":2,\"at_least\":[\"age\",\"count(tame)\"]}"));
     free(text);
     buffer_release(&bytes);
-    /* It stays known that something is missing when the merged answer is sent on. */
+    /* It stays known that something is missing, whatever comes after it, and under whatever name it came. */
+    bytes = partial_of(&(struct query_spec){.by = "kind", .show = "weight,age,count(tame),count"},
+                       &pet, 1);
+    assert_int_equal(query_partial_read_from(result, bytes.data, bytes.len,
+                                             &(struct query_partial_from){.node = "node"}),
+                     0);
+    assert_true(query_result_missing(result, 2));
+    assert_true(query_result_missing(result, 3));
+    assert_false(query_result_missing(result, 1));
+    buffer_release(&bytes);
+    /* Also when the merged answer is sent on. */
     struct query_result *next = new_result(query);
     assert_int_equal(query_partial_write(result, &bytes), 0);
     assert_int_equal(query_partial_read(next, bytes.data, bytes.len), 0);
@@ -285,6 +297,325 @@ static void a_part_says_what_it_answers_and_where_it_comes_from(void **unused)
     }
     buffer_release(&bytes);
     query_result_free(result);
+    query_result_free(whole);
+    query_free(query);
+}
+
+/* ---- what another machine may send ---- */
+
+/* One lie each; SOUND has none. */
+enum lie {
+    SOUND,
+    MAGIC,
+    VERSION,
+    TABLE,
+    WHERE,
+    OTHERS,
+    VIEWER,
+    NO_COLUMNS,
+    MORE_KEYS,
+    KIND,
+    FLAGS,
+    OTHERS_NOT_ASKED_FOR,
+    ROWS_THAT_ARE_NOT_THERE,
+    STATE,
+    KEY_WITH_MARKS,
+    KEY_UNKNOWN,
+    KEY_NOT_UTF8,
+    COUNT_UNKNOWN,
+    COUNT_MIXED,
+    COUNT_WITH_PER,
+    SAME_MIXED_AND_KNOWN,
+    PART_WITHOUT_WHOLE,
+    AVERAGE_WITHOUT_COUNT,
+    AVERAGE_OF_TOO_MANY,
+    YES_OF_TWO,
+    POINTS_AT_ONE_MOMENT,
+    POINTS_BACKWARDS,
+    POINTS_THAT_ARE_NOT_THERE,
+    TRAILING_BYTE,
+    OTHERS_MIXED_AND_KNOWN,
+    OTHERS_PART_OF_NOTHING,
+    OTHERS_AVERAGE_OF_TOO_MANY,
+    OTHERS_COUNT_WITH_PER,
+    LIES
+};
+
+static void forge_text(struct buffer *to, const char *text)
+{
+    varint_put(to, strlen(text));
+    buffer_append(to, text, strlen(text));
+}
+
+/* A cell: state and marks, then the number, and what it is of. */
+static void forge_cell(struct buffer *to, unsigned state, uint64_t number, uint64_t per)
+{
+    buffer_append_char(to, (char)(state | (per ? PARTIAL_PER : 0)));
+    if (state & QUERY_KNOWN)
+        varint_put(to, number);
+    if (per)
+        varint_put(to, per);
+}
+
+static void forge_row(struct buffer *to, enum lie lie)
+{
+    unsigned marks = QUERY_ESTIMATE << PARTIAL_MARKS_SHIFT;
+    buffer_append_char(to, (char)(lie == KEY_WITH_MARKS ? QUERY_KNOWN | marks
+                                  : lie == KEY_UNKNOWN  ? QUERY_KNOWN | QUERY_UNKNOWN
+                                  : lie == STATE        ? QUERY_KNOWN | 0x80
+                                                        : QUERY_KNOWN));
+    forge_text(to, lie == KEY_NOT_UTF8 ? "c\xff" : "cat");
+    forge_cell(to,
+               lie == COUNT_UNKNOWN ? QUERY_UNKNOWN
+               : lie == COUNT_MIXED ? QUERY_MIXED
+                                    : QUERY_KNOWN,
+               3, lie == COUNT_WITH_PER ? 2 : 0);
+    forge_cell(to, lie == SAME_MIXED_AND_KNOWN ? QUERY_MIXED | QUERY_KNOWN : QUERY_MIXED, 1, 0);
+    forge_cell(to, QUERY_KNOWN, 1, lie == PART_WITHOUT_WHOLE ? 0 : 4);
+    forge_cell(to, QUERY_KNOWN, 30 * NS_PER_S,
+               lie == AVERAGE_WITHOUT_COUNT ? 0
+               : lie == AVERAGE_OF_TOO_MANY ? (uint64_t)INT64_MAX + 1
+                                            : 3);
+    forge_cell(to, QUERY_KNOWN, lie == YES_OF_TWO ? 2 : 1, 0);
+    buffer_append_char(to, QUERY_KNOWN);
+    varint_put(to, lie == POINTS_THAT_ARE_NOT_THERE ? UINT64_C(1) << 60 : 2);
+    varint_put(to, 1000);
+    varint_put(to, 5);
+    varint_put(to, lie == POINTS_AT_ONE_MOMENT ? 0 : lie == POINTS_BACKWARDS ? UINT64_MAX : 10);
+    varint_put(to, 6);
+}
+
+/* What the rows that it dropped add up to. */
+static void forge_others(struct buffer *to, enum lie lie)
+{
+    buffer_append_char(to, QUERY_MIXED); /* their kinds, which no row may have */
+    forge_cell(to, QUERY_KNOWN, 30, lie == OTHERS_COUNT_WITH_PER ? 2 : 0);
+    forge_cell(to, lie == OTHERS_MIXED_AND_KNOWN ? QUERY_MIXED | QUERY_KNOWN : QUERY_MIXED, 1, 0);
+    forge_cell(to, QUERY_KNOWN, 1, lie == OTHERS_PART_OF_NOTHING ? 0 : 8);
+    forge_cell(to, QUERY_KNOWN, 60 * NS_PER_S,
+               lie == OTHERS_AVERAGE_OF_TOO_MANY ? (uint64_t)INT64_MAX + 1 : 30);
+    forge_cell(to, QUERY_KNOWN, 1, 0);
+    forge_cell(to, QUERY_UNKNOWN, 0, 0);
+}
+
+/* `pruned` rows are not sent; 0: others are not asked for. */
+static void forge_part(struct buffer *to, enum lie lie, uint64_t pruned)
+{
+    static const struct {
+        const char *name;
+        uint64_t kind;
+    } columns[] = {{"kind", QUERY_TEXT},    {"count", QUERY_NUMBER},
+                   {"owner", QUERY_NUMBER}, {"full", QUERY_PERCENT},
+                   {"avg(age)", QUERY_AGE}, {"max(tame)", QUERY_YES},
+                   {"meals", QUERY_POINTS}, {"future", (QUERY_FRAMES + 1) - 1}};
+    buffer_append(to, lie == MAGIC ? "MPX" : PARTIAL_MAGIC, 3);
+    buffer_append_char(to, (char)(PARTIAL_VERSION + (lie == VERSION)));
+    forge_text(to, lie == TABLE ? "cars" : "pets");
+    forge_text(to, "kind");
+    forge_text(to, lie == WHERE ? "tame" : "");
+    forge_text(to, "");
+    forge_text(to, "");
+    varint_put(to, pruned ? 1 : 0);
+    varint_put(to, lie == OTHERS ? 2 : pruned > 0);
+    forge_text(to, "n");
+    varint_put(to, (uint64_t)UINT32_MAX + 1 + (lie == VIEWER));
+    varint_put(to, 7);
+    varint_put(to, lie == MORE_KEYS ? 2 : 1);
+    varint_put(to, lie == NO_COLUMNS ? 0 : 7);
+    for (size_t i = 0; i < 7; i++) {
+        forge_text(to, columns[i].name);
+        varint_put(to, i == 1 && lie == KIND ? (QUERY_FRAMES + 1) : columns[i].kind);
+    }
+    varint_put(to, pruned);
+    varint_put(to, 0);
+    varint_put(to, lie == FLAGS ? PARTIAL_INCOMPLETE + 1 : 0);
+    varint_put(to, 0);
+    bool others = pruned > 0 || lie == OTHERS_NOT_ASKED_FOR;
+    varint_put(to, others);
+    if (others)
+        forge_others(to, lie);
+    varint_put(to, lie == ROWS_THAT_ARE_NOT_THERE ? UINT64_C(1) << 50 : 1);
+    forge_row(to, lie);
+    if (lie == TRAILING_BYTE)
+        buffer_append_char(to, 0);
+}
+
+static void a_part_with_a_lie_is_refused_as_a_whole(void **unused)
+{
+    struct query *query = pet_query(
+        &(struct query_spec){.by = "kind", .show = "count,owner,full,avg(age),max(tame),meals"});
+    for (enum lie lie = SOUND; lie < OTHERS_MIXED_AND_KNOWN; lie++) {
+        struct query_result *result = new_result(query);
+        struct buffer bytes = BUFFER_INIT(1 << 16);
+        forge_part(&bytes, lie, 0);
+        int r = query_partial_read(result, bytes.data, bytes.len);
+        if (r != (lie == SOUND ? 0 : -EINVAL))
+            fail_msg("lie %d gives %d", lie, r);
+        char *text = result_text(result);
+        if (lie == SOUND)
+            assert_non_null(strstr(text, "{\"kind\":\"cat\",\"count\":3,\"owner\":null,"
+                                         "\"full\":25,\"avg(age)\":10,\"max(tame)\":true,"));
+        else
+            assert_int_equal(query_result_matched(result), 0);
+        free(text);
+        buffer_release(&bytes);
+        query_result_free(result);
+    }
+    query_free(query);
+}
+
+/* A part without rows: `n` columns that are called "kind", the first `keys` of which are keys. */
+static void forge_head(struct buffer *to, const char *where, size_t where_len, const char *node,
+                       uint64_t keys, uint64_t n)
+{
+    buffer_append(to, PARTIAL_MAGIC, 3);
+    buffer_append_char(to, PARTIAL_VERSION);
+    forge_text(to, "pets");
+    forge_text(to, "");
+    varint_put(to, where_len);
+    buffer_append(to, where, where_len);
+    forge_text(to, "");
+    forge_text(to, "");
+    varint_put(to, 0);
+    varint_put(to, 0);
+    forge_text(to, node);
+    varint_put(to, 0);
+    varint_put(to, 7);
+    varint_put(to, keys);
+    varint_put(to, n);
+    for (uint64_t i = 0; i < n; i++) {
+        forge_text(to, "kind");
+        varint_put(to, QUERY_TEXT);
+    }
+    for (int i = 0; i < 6; i++) /* counters and rows */
+        varint_put(to, 0);
+}
+
+static int forged_read(const struct query_spec *spec, uint64_t keys, uint64_t n)
+{
+    struct query *query = pet_query(spec);
+    struct query_result *result = new_result(query);
+    struct buffer bytes = BUFFER_INIT(1 << 20);
+    forge_head(&bytes, "", 0, "n", keys, n);
+    int r = query_partial_read(result, bytes.data, bytes.len);
+    buffer_release(&bytes);
+    query_result_free(result);
+    query_free(query);
+    return r;
+}
+
+static void a_part_has_all_keys_and_some_columns(void **unused)
+{
+    const struct query_spec rows = {.show = "kind"}, one = {.by = "kind", .show = "count"},
+                            two = {.by = "kind,name", .show = "count"};
+    assert_int_equal(forged_read(&rows, 0, 1), 0);
+    assert_int_equal(forged_read(&rows, 0, 0), -EINVAL);
+    assert_int_equal(forged_read(&rows, 0, QUERY_OUTPUTS_MAX), 0);
+    assert_int_equal(forged_read(&rows, 0, QUERY_OUTPUTS_MAX + 1), -EINVAL);
+    assert_int_equal(forged_read(&rows, 1, 1), -EINVAL);
+    assert_int_equal(forged_read(&one, 1, 1), 0);
+    assert_int_equal(forged_read(&one, 0, 1), -EINVAL);
+    assert_int_equal(forged_read(&two, 2, 1), -EINVAL);
+}
+
+static void head_of_a_part_is_text_of_limited_length(void **unused)
+{
+    static char text[QUERY_TEXT_MAX + 1], node[300];
+    memset(text, 'x', sizeof(text));
+    memset(node, 'n', sizeof(node) - 1);
+    static const struct {
+        size_t len;
+        char last;
+        int r;
+    } cases[] = {{3, 'x', 0},
+                 {3, '\0', -EINVAL},
+                 {QUERY_TEXT_MAX, 'x', 0},
+                 {QUERY_TEXT_MAX + 1, 'x', -EINVAL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct query_partial_head *head = NULL;
+        struct buffer bytes = BUFFER_INIT(1 << 20);
+        text[cases[i].len - 1] = cases[i].last;
+        forge_head(&bytes, text, cases[i].len, node, 0, 1);
+        assert_int_equal(query_partial_head(bytes.data, bytes.len, &head), cases[i].r);
+        text[cases[i].len - 1] = 'x';
+        if (head) {
+            assert_int_equal(strlen(head->spec.where), cases[i].len);
+            assert_int_equal(strlen(head->origin.node), sizeof(head->origin.node) - 1);
+            assert_true(head->origin.sees_all);
+            assert_int_equal(head->origin.time_ns, 7);
+        }
+        free(head);
+        buffer_release(&bytes);
+    }
+}
+
+/* Two parts, each with rows that it did not send: what all of them add up to. */
+static void rows_that_parts_dropped_add_up(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.by = "kind",
+                                       .show = "count,owner,full,avg(age),max(tame),meals",
+                                       .limit = 1,
+                                       .others = true});
+    for (enum lie lie = SOUND; lie < LIES; lie++) {
+        struct query_result *result = new_result(query);
+        struct buffer bytes = BUFFER_INIT(1 << 16);
+        forge_part(&bytes, SOUND, 5);
+        assert_int_equal(query_partial_read(result, bytes.data, bytes.len), 0);
+        buffer_reset(&bytes);
+        forge_part(&bytes, lie, 7);
+        int r = query_partial_read(result, bytes.data, bytes.len);
+        bool sound = lie == SOUND || lie == OTHERS_NOT_ASKED_FOR;
+        if (r != (sound ? 0 : -EINVAL))
+            fail_msg("lie %d gives %d", lie, r);
+        assert_int_equal(query_result_finish(result), 0);
+        assert_int_equal(query_result_others(result), sound ? 12 : 5);
+        assert_int_equal(query_result_other(result, 1).number, sound ? 60 : 30);
+        assert_int_equal(query_result_other(result, 2).state & QUERY_KNOWN, 0);
+        assert_int_equal(query_result_other(result, 3).number, sound ? 2 : 1);
+        assert_int_equal(query_result_other(result, 3).per, sound ? 16 : 8);
+        assert_int_equal(query_result_other(result, 4).number, 2 * NS_PER_S);
+        /* The same when it is sent on. */
+        struct query_result *next = new_result(query);
+        buffer_reset(&bytes);
+        assert_int_equal(query_partial_write(result, &bytes), 0);
+        assert_int_equal(query_partial_read(next, bytes.data, bytes.len), 0);
+        char *here = result_text(result), *there = result_text(next);
+        assert_string_equal(there, here);
+        free(here);
+        free(there);
+        query_result_free(next);
+        buffer_release(&bytes);
+        query_result_free(result);
+    }
+    query_free(query);
+}
+
+/* A node is called what the reader calls it, whatever its bytes say. */
+static void a_part_is_of_the_node_that_it_came_from(void **unused)
+{
+    struct query *query = NULL;
+    struct query_error error;
+    assert_int_equal(
+        query_new(&(struct query_spec){.table = "system", .show = "node,total"}, &query, &error),
+        0);
+    struct query_world world = {.node = "liar", .sees_all = true, .now_real_ns = 5};
+    struct query_result *part = new_result(query), *whole = new_result(query);
+    assert_int_equal(query_run(query, &world, part), 0);
+    struct buffer bytes = BUFFER_INIT(1 << 16);
+    assert_int_equal(query_partial_write(part, &bytes), 0);
+    uint64_t missing = 8;
+    struct query_partial_from from = {.node = "honest", .ret_missing = &missing};
+    assert_int_equal(query_partial_read_from(whole, bytes.data, bytes.len, &from), 0);
+    assert_string_equal(query_result_origin(whole)->node, "honest");
+    assert_true(query_result_origin(whole)->sees_all);
+    assert_int_equal(query_result_origin(whole)->time_ns, 5);
+    assert_int_equal(missing, 8); /* nothing is missing here; what was is kept */
+    assert_int_equal(query_result_finish(whole), 0);
+    for (size_t i = 0; i < query_result_rows(whole); i++)
+        assert_string_equal(query_result_value(whole, i, 0).text, "honest");
+    buffer_release(&bytes);
+    query_result_free(part);
     query_result_free(whole);
     query_free(query);
 }
@@ -386,6 +717,11 @@ int main(void)
         cmocka_unit_test(answers_to_another_question_are_refused),
         cmocka_unit_test(columns_that_a_part_lacks_are_not_known),
         cmocka_unit_test(a_part_says_what_it_answers_and_where_it_comes_from),
+        cmocka_unit_test(a_part_with_a_lie_is_refused_as_a_whole),
+        cmocka_unit_test(a_part_has_all_keys_and_some_columns),
+        cmocka_unit_test(head_of_a_part_is_text_of_limited_length),
+        cmocka_unit_test(rows_that_parts_dropped_add_up),
+        cmocka_unit_test(a_part_is_of_the_node_that_it_came_from),
         cmocka_unit_test(a_part_that_was_cut_is_incomplete),
         cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),
     };

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +171,41 @@ static void user_speaks_for_its_own_processes_only(void **state)
     end(&child);
 }
 
+/* Its book names the process as it sees itself. */
+static void subject_in_a_container_has_the_pid_that_it_knows(void **state)
+{
+    int report[2];
+    pid_t inner = 0;
+    struct book_header header = {0};
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(pipe(report), 0);
+    pid_t outer = fork();
+    if (outer == 0) {
+        if (unshare(CLONE_NEWPID) < 0)
+            _exit(1);
+        inner = fork();
+        if (inner == 0) {
+            pause();
+            _exit(0);
+        }
+        (void)!write(report[1], &inner, sizeof(inner));
+        waitpid(inner, NULL, 0);
+        _exit(0);
+    }
+    close(report[1]);
+    bool known = read(report[0], &inner, sizeof(inner)) == sizeof(inner);
+    close(report[0]);
+    if (known) {
+        assert_int_equal(subject_read(inner, 0, &header), 0);
+        assert_int_equal(header.pid, 1);
+        assert_int_equal(kill(inner, SIGKILL), 0);
+    }
+    assert_int_equal(waitpid(outer, NULL, 0), outer);
+    if (!known)
+        skip(); /* no namespaces here */
+}
+
 static void ticks_are_counted_whether_or_not_it_is_said_how_long_they_are(void **state)
 {
     const int64_t ns = INT64_C(3000000000);
@@ -190,6 +226,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(nobody_has_no_number),
         cmocka_unit_test(subject_is_described_as_it_describes_itself),
         cmocka_unit_test(user_speaks_for_its_own_processes_only),
+        cmocka_unit_test(subject_in_a_container_has_the_pid_that_it_knows),
         cmocka_unit_test(ticks_are_counted_whether_or_not_it_is_said_how_long_they_are),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,10 +7,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "check.h"
-#include "daemon/events_table.h"
-#include "explain/table.h"
-#include "history/table.h"
-#include "profile/tables.h"
+#include "daemon/tables.h"
 #include "query/query.h"
 #include "query/vocabulary.h"
 
@@ -113,10 +110,7 @@ static void page_in_doc_is_the_vocabulary(void **state)
 
 int main(void)
 {
-    assert_int_equal(profile_tables_register(), 0);
-    assert_int_equal(query_table_register(&history_table), 0);
-    assert_int_equal(query_table_register(&events_table), 0);
-    assert_int_equal(query_table_register(&explain_table), 0);
+    assert_int_equal(tables_register(), 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_column_is_called_as_the_vocabulary_says),
         cmocka_unit_test(words_are_sorted_and_used),

@@ -85,3 +85,8 @@ test('a token of a node goes with questions about that node alone', async () => 
   await fetchJson(address('/processes', { node: 'web' }), null)
   assert.equal(sent(), undefined)
 })
+
+test('characters that change what is seen are shown as such, however they are written', async () => {
+  globalThis.fetch = (async () => new Response('{"raw":"exe\u202egpj","escaped":"a\\u202Eb\\u200bc","tag":"x\u{e0041}y","fine":"zo\u00eb\\u00e9"}', { status: 200 })) as typeof fetch
+  assert.deepEqual(await get('/cluster'), { raw: 'exe\ufffdgpj', escaped: 'a\ufffdb\ufffdc', tag: 'x\ufffdy', fine: 'zo\u00eb\u00e9' })
+})

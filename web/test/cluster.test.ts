@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { treemapHit, treemapTiles, tilePath, type TreemapItem } from '../src/draw/treemap'
-import { addProcesses, median, missingText, nodesOf, outliers, share, spreadOf, treeOfRows, type Member } from '../src/views/cluster_model'
+import type { ClusterProgram } from '../src/api/schema'
+import { addProcesses, missingText, namesOf, nodesOf, share, treeOfPrograms, type Member } from '../src/views/cluster_model'
 
 const member = (node: string, more: Partial<Member> = {}): Member => ({
   node,
@@ -16,6 +17,16 @@ const member = (node: string, more: Partial<Member> = {}): Member => ({
   answered_s: 1,
   clock_offset_s: 0,
   ...more,
+})
+
+const program = (name: string, node: string, value: number, processes: number): ClusterProgram => ({
+  program: name,
+  value,
+  processes,
+  growth: null,
+  nodes_total: 1,
+  outliers: 0,
+  nodes: [{ node, value, processes, growth: null, growth_steady: null, outlier: null, why: null }],
 })
 
 const item = (name: string, value: number, below: TreemapItem[] = []): TreemapItem => ({ key: name, name, value, below })
@@ -39,48 +50,9 @@ test('a node that did not answer has no figures, and is not counted as 0', () =>
   assert.equal(share(nodes[0]!), -1)
 })
 
-test('one node among equal ones is the outlier; two nodes cannot tell', () => {
-  assert.deepEqual(outliers([100, 101, 400]), [false, false, true])
-  assert.deepEqual(outliers([100, 101, 99, 102]), [false, false, false, false])
-  assert.deepEqual(outliers([100, 900]), [false, false])
-  assert.deepEqual(outliers([0, 0, 0]), [false, false, false])
-  assert.equal(median([4, 1, 3, 2]), 2.5)
-})
-
-test('programs are summed over nodes, the largest first; unknown figures are left out', () => {
-  const [train, shell] = spreadOf(
-    [
-      { program: 'sh', node: 'a', rss: 5, count: 2 },
-      { program: 'train', node: 'a', rss: 10, count: 1, growth: 2 },
-      { program: 'train', node: 'b', rss: 12, count: 1, growth: -1 },
-      { program: 'train', node: 'c', rss: 90, count: 1 },
-      { program: 'train', node: 'd', rss: null, count: 1 },
-    ],
-    'rss',
-  )
-  assert.deepEqual([train!.program, train!.total, train!.processes, train!.rate], ['train', 112, 3, 1])
-  assert.deepEqual(
-    train!.nodes.map((n) => [n.node, n.outlier]),
-    [
-      ['c', true],
-      ['b', false],
-      ['a', false],
-    ],
-  )
-  assert.deepEqual([shell!.program, shell!.rate], ['sh', null])
-})
-
 test('the map has nodes, programs and processes; what is not shown singly is one tile', () => {
   const tree = addProcesses(
-    treeOfRows(
-      spreadOf(
-        [
-          { program: 'train', node: 'b', rss: 100, count: 3 },
-          { program: 'sh', node: 'a', rss: 7, count: 1 },
-        ],
-        'rss',
-      ),
-    ),
+    treeOfPrograms([program('train', 'b', 100, 3), program('sh', 'a', 7, 1)]),
     [
       { node: 'b', program: 'train', pid: 11, rss: 60 },
       { node: 'b', program: 'train', pid: 12, rss: 30 },
@@ -105,6 +77,14 @@ test('the map has nodes, programs and processes; what is not shown singly is one
       ['rest', 10],
     ],
   )
+})
+
+test('sites are named by their keys', () => {
+  const names = namesOf(new Map([['a', 'a.c:1 f']]), [{ key: 'b', site: 'b.c:2 g' }, { key: null, site: 'outside' }, { key: 'c', site: null }])
+  assert.deepEqual([...names], [
+    ['a', 'a.c:1 f'],
+    ['b', 'b.c:2 g'],
+  ])
 })
 
 test('an answer says which nodes are missing, and why', () => {

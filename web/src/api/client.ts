@@ -2,6 +2,7 @@
 // the mistake; where nothing could be reached, a problem of our own with status 0.
 import { signal } from '@preact/signals'
 import { nodeTokenHeaders } from '../base/node_tokens'
+import { parsePlain } from '../base/plain'
 import { remoteNode } from '../base/route'
 
 export const API = '/api/v1'
@@ -42,7 +43,7 @@ export function address(path: string, args: Arguments = {}): string {
 }
 
 /** What this node alone answers. */
-const LOCAL: ReadonlySet<string> = new Set(['/cluster', '/login', '/logout', '/session', '/tables'])
+const LOCAL: ReadonlySet<string> = new Set(['/cluster', '/cluster/programs', '/login', '/logout', '/session', '/tables'])
 
 /** The address of a question that a view asks: of the node that the view is about. */
 export function viewAddress(path: string, args: Arguments = {}): string {
@@ -62,7 +63,7 @@ export async function fetchJson<T>(url: string, etag: string | null, abort?: Abo
   const response = await reach(url, { headers, signal: abort ?? null })
   if (response.status === 304) return null
   if (!response.ok) throw await problemOf(response)
-  return { data: (await response.json()) as T, etag: response.headers.get('ETag') }
+  return { data: parsePlain(await response.text()) as T, etag: response.headers.get('ETag') }
 }
 
 export async function get<T>(path: string, args?: Arguments): Promise<T> {
@@ -78,7 +79,7 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
   })
   if (!response.ok) throw await problemOf(response)
   const text = await response.text()
-  return (text ? JSON.parse(text) : null) as T
+  return (text ? parsePlain(text) : null) as T
 }
 
 async function reach(url: string, init: RequestInit): Promise<Response> {
@@ -97,7 +98,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
 async function problemOf(response: Response): Promise<Problem> {
   let body: Record<string, unknown> = {}
   try {
-    body = (await response.json()) as Record<string, unknown>
+    body = parsePlain(await response.text()) as Record<string, unknown>
   } catch {
     // Not a problem document: the status has to do.
   }

@@ -115,6 +115,38 @@ export interface Cluster {
   members: ClusterMember[]
 }
 
+export interface ClusterPrograms {
+  schema: "memoir.cluster-programs/1"
+  time: Time
+  measure: string
+  programs_total: number
+  programs: ClusterProgram[]
+  cluster: Gathered
+}
+
+export interface ClusterProgram {
+  program: string
+  /** of the measure, on all nodes that know it */
+  value: number
+  processes: number
+  /** bytes a second, over the last 10 seconds */
+  growth: number | null
+  nodes_total: number
+  outliers: number
+  nodes: ({
+    node: string
+    value: number
+    processes: number
+    growth: number | null
+    /** the least in any third of the last 30 seconds; null: not watched for so long */
+    growth_steady: number | null
+    /** grows, more or less; null: it is none */
+    outlier: string | null
+    /** for people */
+    why: string | null
+  })[]
+}
+
 export interface ClusterMember {
   /** name, made unique: for node= and in the column node */
   node: string
@@ -205,7 +237,7 @@ export interface Process {
 
 export interface Tracing {
   pid: number
-  state: "on" | "paused"
+  state: "on" | "off"
 }
 
 export interface ScanSum {
@@ -255,74 +287,6 @@ export interface Tracking {
   pid: number
   state: "on" | "suspended" | "off" | "none"
   changed: boolean
-}
-
-/** Call sites, as memoir sites --json has them. */
-export interface Sites {
-  schema: "memoir.sites/1"
-  time: Time
-  pid: number | null
-  program: string
-  processes?: number
-  /** seconds since 1970 */
-  taken?: number
-  by: string
-  /** live figures are those at the peak of each account, not those of now */
-  at_peak?: boolean
-  matched: number
-  live_bytes: number
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  estimated_live_bytes: number
-  accounted_live_bytes: number | null
-  seconds?: number | null
-  books?: number
-  books_unread?: number
-  /** blocks without a site for want of room */
-  sites_full?: number
-  sites: Site[]
-}
-
-export interface Site {
-  live_bytes: number
-  percent?: number | null
-  live_blocks: number
-  allocated_bytes: number
-  allocated_blocks: number
-  live_bytes_per_second?: number | null
-  allocated_bytes_per_second?: number | null
-  calls_per_second?: number | null
-  age_seconds?: number | null
-  first_seen?: string | null
-  sites?: number
-  space?: string | null
-  device?: number | null
-  device_name?: string | null
-  device_uid?: string | null
-  /** the line of the program's own code, for people */
-  site: string
-  /** what that line calls to get its memory */
-  via?: string | null
-  function?: string | null
-  file?: string | null
-  line?: number | null
-  module?: string | null
-  frame?: string | null
-  estimate: boolean
-  /** functions from the outermost on, separated by semicolons */
-  stack?: string | null
-  /** from the innermost on */
-  frames?: Frame[]
-}
-
-export interface Frame {
-  function: string | null
-  file: string | null
-  line: number | null
-  module: string | null
-  offset: number
-  inlined: boolean
 }
 
 export interface Flame {
@@ -450,8 +414,8 @@ export interface TracedProcess {
   pid: number
   uid: number
   program: string
-  /** its calls are not recorded at present; totals go on */
-  paused: boolean
+  /** its tracing is switched off: no figure of it is kept */
+  off: boolean
   /** calls of the driver that were seen */
   calls: number
   live_blocks: number
@@ -848,10 +812,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
-      from?: string
-      to?: string
-      points?: number
       at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -866,6 +830,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -880,6 +848,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -894,6 +866,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -908,6 +884,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -922,6 +902,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -936,6 +920,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -950,6 +938,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -964,6 +956,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -978,6 +974,28 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
+    }
+    answer: Table
+  }
+  /** Lines of programs that hold memory, without names of functions */
+  'GET /api/v1/lines': {
+    args: {
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      scope?: "node" | "cluster"
+      node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -992,6 +1010,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1006,6 +1028,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1020,6 +1046,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1034,6 +1064,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1048,6 +1082,10 @@ export interface Routes {
       shape?: "objects" | "arrays"
       scope?: "node" | "cluster"
       node?: string
+      at?: string
+      since?: string
+      until?: string
+      points?: number
     }
     answer: Table
   }
@@ -1055,6 +1093,16 @@ export interface Routes {
   'GET /api/v1/cluster': {
     args: Record<string, never>
     answer: Cluster
+  }
+  /** Programs across the nodes of the cluster, with the nodes that are outliers */
+  'GET /api/v1/cluster/programs': {
+    args: {
+      measure?: "rss" | "pss" | "heap" | "pinned" | "device"
+      where?: string
+      limit?: number
+      nodes?: number
+    }
+    answer: ClusterPrograms
   }
   /** The tables and their columns */
   'GET /api/v1/tables': {
@@ -1073,15 +1121,31 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/sites': {
     args: {
       pid: number
-      by?: "caller" | "stack" | "function" | "file" | "module" | "space" | "device"
-      sort?: "live" | "allocated" | "blocks"
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
       limit?: number
-      stacks?: "yes" | "no" | "true" | "false" | "1" | "0"
+      shape?: "objects" | "arrays"
       at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
-      space?: string
       node?: string
     }
-    answer: Sites
+    answer: Table
+  }
+  /** The stacks that lead to a program's memory, as rows */
+  'GET /api/v1/processes/{pid}/stacks': {
+    args: {
+      pid: number
+      by?: string
+      where?: string
+      show?: string
+      sort?: string
+      limit?: number
+      shape?: "objects" | "arrays"
+      at_peak?: "yes" | "no" | "true" | "false" | "1" | "0"
+      node?: string
+    }
+    answer: Table
   }
   /** The stacks that lead to a program's memory, as a tree */
   'GET /api/v1/processes/{pid}/flame': {
@@ -1127,6 +1191,7 @@ export interface Routes {
   'GET /api/v1/processes/{pid}/buffers': {
     args: {
       pid: number
+      by?: string
       where?: string
       show?: string
       sort?: string

@@ -1,6 +1,7 @@
 // The stream of memoird: one tick a second and the events as they happen. When it breaks, the page says since when
 // what it shows is stale, and tries again, at first soon, then every half minute, at once when the network or the
 // page comes back.
+import { parsePlain } from '../base/plain'
 import { computed, signal } from '@preact/signals'
 import { address, get, locked } from './client'
 import type { Event, Session, Tick } from './types'
@@ -97,13 +98,13 @@ function listen(stream: EventSource): void {
   source = stream
   stream.addEventListener('hello', () => heard())
   stream.addEventListener('tick', (message) => {
-    const next = JSON.parse((message as MessageEvent<string>).data) as Tick
+    const next = parsePlain((message as MessageEvent<string>).data) as Tick
     heard()
     ticks.value = [...ticks.value.slice(1 - TICKS_MAX), next]
     tick.value = next
   })
   stream.addEventListener('event', (message) => {
-    events.value = mergeEvents(events.value, [JSON.parse((message as MessageEvent<string>).data) as Event])
+    events.value = mergeEvents(events.value, [parsePlain((message as MessageEvent<string>).data) as Event])
   })
   stream.onerror = () => {
     if (source === stream) broken()

@@ -1,9 +1,10 @@
 // The cluster from this node: its members, what they hold as a map, one program across all nodes, devices and leaks of all.
 // Every card says how many nodes its figures are of; a node that did not answer is named and never counts as 0.
 import type { JSX } from 'preact'
-import { useMemo } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { get } from '../api/client'
 import { useResource, type Resource } from '../api/resource'
-import type { Cluster as ClusterAnswer } from '../api/schema'
+import type { Cluster as ClusterAnswer, ClusterProgram, ClusterPrograms } from '../api/schema'
 import type { TableAnswer } from '../api/types'
 import { bytes, count, rate, wholeDuration } from '../base/format'
 import { go, link, setWords, word } from '../base/route'
@@ -13,14 +14,14 @@ import { Table, type TableColumn } from '../kit/table'
 import {
   addProcesses,
   missingText,
+  namesOf,
   nodesOf,
   share,
-  spreadOf,
-  treeOfRows,
+  treeOfPrograms,
   type Gathered,
   type Member,
   type NodeMemory,
-  type Spread,
+  type Row,
 } from './cluster_model'
 import { rowsOf } from './device_model'
 import { equals } from './filter'
@@ -35,7 +36,8 @@ const MEASURES = [
 type Measure = (typeof MEASURES)[number][0]
 
 const TILES_MAX = 400 // single processes in the map
-const PROGRAMS_MAX = 60
+const PROGRAMS_MAX = 100
+const NODES_MAX = 256 // of a program, in the map and in its outliers
 
 type Gathering = TableAnswer & { cluster?: Gathered }
 
@@ -79,19 +81,12 @@ function Everything({ members }: { members: Member[] }): JSX.Element {
   const chosen = word('measure', 'rss')
   const measure: Measure = MEASURES.find(([id]) => id === chosen)?.[0] ?? 'rss'
   const system = useAll('/query', { table: 'system', by: 'node', show: 'total,used,available' })
-  const programs = useAll('/query', {
-    table: 'host',
-    by: 'program,node',
-    show: [...new Set([measure, 'growth', 'count'])].join(','),
-    sort: `-${measure}`,
-    limit: 4000,
-  })
-  const spread = useMemo(() => spreadOf(programs.data ? rowsOf(programs.data) : [], measure), [programs.data, measure])
+  const programs = useResource<ClusterPrograms>('/cluster/programs', { measure, limit: PROGRAMS_MAX, nodes: NODES_MAX }, { every: 2000 })
   return (
     <div class="grid">
       <Members members={members} system={system} />
-      <Map spread={spread} measure={measure} programs={programs} />
-      <Programs spread={spread} measure={measure} programs={programs} />
+      <MemoryMap measure={measure} programs={programs} />
+      <Programs measure={measure} programs={programs} />
       <Devices />
       <Leaks />
     </div>
@@ -99,7 +94,7 @@ function Everything({ members }: { members: Member[] }): JSX.Element {
 }
 
 /** How many nodes a card speaks of, where it is not all. */
-function Missing({ of }: { of: Gathering | null }): JSX.Element | null {
+function Missing({ of }: { of: { cluster?: Gathered } | null }): JSX.Element | null {
   const text = missingText(of?.cluster)
   return text ? <p class="notice">{text}</p> : null
 }
@@ -201,11 +196,11 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
 
 // ---- the map ----
 
-function Map({ spread, measure, programs }: { spread: Spread[]; measure: Measure; programs: Resource<Gathering> }): JSX.Element {
+function MemoryMap({ measure, programs }: { measure: Measure; programs: Resource<ClusterPrograms> }): JSX.Element {
   const processes = useAll('/query', { table: 'host', show: `node,program,pid,${measure}`, sort: `-${measure}`, limit: TILES_MAX })
   const items = useMemo(
-    () => addProcesses(treeOfRows(spread), processes.data ? rowsOf(processes.data) : [], measure),
-    [spread, processes.data, measure],
+    () => addProcesses(treeOfPrograms(programs.data?.programs ?? []), processes.data ? rowsOf(processes.data) : [], measure),
+    [programs.data, processes.data, measure],
   )
   return (
     <Card
@@ -234,18 +229,18 @@ function Map({ spread, measure, programs }: { spread: Spread[]; measure: Measure
 
 // ---- programs ----
 
-function Programs({ spread, measure, programs }: { spread: Spread[]; measure: Measure; programs: Resource<Gathering> }): JSX.Element {
+function Programs({ measure, programs }: { measure: Measure; programs: Resource<ClusterPrograms> }): JSX.Element {
   const columns = useMemo(() => programColumns(measure), [measure])
   if (!programs.data) return <Card title="Programs">{programs.problem ? <ProblemBox problem={programs.problem} /> : <Waiting rows={6} />}</Card>
   return (
-    <Card title="Programs on all nodes" end={<span class="muted">{count(spread.length)}</span>}>
-      <Table<Spread>
+    <Card title="Programs on all nodes" end={<span class="muted">{count(programs.data.programs_total)}</span>}>
+      <Table<ClusterProgram>
         label="programs on all nodes"
         bare
         columns={columns}
-        rows={spread.slice(0, PROGRAMS_MAX)}
+        rows={programs.data.programs}
         rowKey={(p) => p.program}
-        sort={word('sort', '-total')}
+        sort={word('sort', '-outlier')}
         onSort={(sort) => setWords({ sort })}
         href={(p) => link('cluster', { program: p.program, measure: measure === 'rss' ? null : measure })}
         height={420}
@@ -254,52 +249,60 @@ function Programs({ spread, measure, programs }: { spread: Spread[]; measure: Me
   )
 }
 
-function programColumns(measure: Measure): TableColumn<Spread>[] {
+function programColumns(measure: Measure): TableColumn<ClusterProgram>[] {
   return [
     { id: 'program', title: 'Program', kind: 'text', width: 170, grow: true, pin: true, value: (p) => p.program },
-    { id: 'total', title: MEASURES.find(([id]) => id === measure)![1], kind: 'bytes', width: 96, value: (p) => p.total },
+    { id: 'value', title: MEASURES.find(([id]) => id === measure)![1], kind: 'bytes', width: 96, value: (p) => p.value },
     {
       id: 'rate',
       title: 'Rate',
       help: 'by how much RSS grew or shrank, per second, over the last 10 seconds, on all nodes',
       kind: 'bytes',
       width: 110,
-      value: (p) => p.rate,
-      text: (p) => (p.rate ? rate(p.rate) : ''),
+      value: (p) => p.growth,
+      text: (p) => (p.growth ? rate(p.growth) : ''),
     },
-    { id: 'nodes', title: 'Nodes', kind: 'number', width: 76, value: (p) => p.nodes.length },
+    { id: 'nodes', title: 'Nodes', kind: 'number', width: 76, value: (p) => p.nodes_total },
     { id: 'processes', title: 'Processes', kind: 'number', width: 100, value: (p) => p.processes },
     {
       id: 'outlier',
       title: 'Outlier',
-      help: 'nodes on which it holds much more or less than on the others (median and median absolute deviation)',
+      help: 'nodes on which it grows steadily while it does not on most others, or holds much more or less than on the others',
       kind: 'text',
-      width: 240,
-      value: (p) => p.nodes.filter((n) => n.outlier).length,
-      render: (p) => {
-        const odd = p.nodes.filter((n) => n.outlier)
-        return odd.length ? <Badge tone="warn">{odd.map((n) => `${n.node}: ${bytes(n.value)}`).join(', ')}</Badge> : null
-      },
+      width: 380,
+      value: (p) => p.outliers,
+      render: (p) => <Outliers program={p} />,
     },
   ]
+}
+
+/** The first outlier with its reason, and how many more there are. */
+function Outliers({ program }: { program: ClusterProgram }): JSX.Element | null {
+  const odd = program.nodes.filter((n) => n.outlier)
+  if (!odd.length) return null
+  const more = program.outliers - 1
+  return (
+    <Badge tone="warn" tip={odd.map((n) => `${n.node} ${n.why}`).join('; ')}>
+      {odd[0]!.node} {odd[0]!.why}
+      {more > 0 && `, and ${count(more)} more`}
+    </Badge>
+  )
 }
 
 function OneProgram({ program }: { program: string }): JSX.Element {
   const chosen = word('measure', 'rss')
   const measure: Measure = MEASURES.find(([id]) => id === chosen)?.[0] ?? 'rss'
-  const answer = useAll('/query', {
-    table: 'host',
-    by: 'program,node',
-    where: equals('program', program),
-    show: [...new Set([measure, 'growth', 'count'])].join(','),
-    sort: `-${measure}`,
-  })
-  const it = useMemo(() => spreadOf(answer.data ? rowsOf(answer.data) : [], measure)[0] ?? null, [answer.data, measure])
-  const most = it?.nodes[0]?.value ?? 0
+  const answer = useResource<ClusterPrograms>(
+    '/cluster/programs',
+    { measure, where: equals('program', program), limit: 1, nodes: 4096 },
+    { every: 2000 },
+  )
+  const it = answer.data?.programs[0] ?? null
+  const most = Math.max(0, ...(it?.nodes.map((n) => n.value) ?? []))
   return (
     <div class="grid">
       <Card
-        title={it ? `${bytes(it.total)} in ${count(it.processes)} ${it.processes === 1 ? 'process' : 'processes'}` : program}
+        title={it ? `${bytes(it.value)} in ${count(it.processes)} ${it.processes === 1 ? 'process' : 'processes'}` : program}
         end={<Choice label="measure" options={MEASURES} value={measure} onChange={(to) => setWords({ measure: to === 'rss' ? null : to })} />}
       >
         <Missing of={answer.data} />
@@ -315,9 +318,9 @@ function OneProgram({ program }: { program: string }): JSX.Element {
                 <i style={{ width: `${most > 0 ? (n.value / most) * 100 : 0}%` }} />
               </span>
               <span class="num">{bytes(n.value)}</span>
-              <span class="num muted">{n.rate ? rate(n.rate) : ''}</span>
+              <span class="num muted">{n.growth ? rate(n.growth) : ''}</span>
               <span class="num muted">{count(n.processes)}</span>
-              <span>{n.outlier && <Badge tone="warn">outlier</Badge>}</span>
+              <span>{n.outlier && <Badge tone="warn">outlier: {n.why}</Badge>}</span>
             </li>
           ))}
         </ul>
@@ -358,13 +361,41 @@ function Devices(): JSX.Element {
   )
 }
 
+/** The column `level` of a leak. */
+const LEAK = 4
+
+const where = (nodes: number | null, one: string): string => (nodes == null || nodes <= 1 ? one : `${count(nodes)} nodes`)
+
+/** Lines in the source by the keys of their sites. Only a node itself can name the places in its programs: one of those that have
+ * the site is asked, once. */
+function useNames(rows: readonly Row[]): ReadonlyMap<string, string> {
+  const [names, setNames] = useState<ReadonlyMap<string, string>>(new Map())
+  const asked = useRef(new Set<string>())
+  useEffect(() => {
+    const open = rows.filter((row) => row['key'] != null && !asked.current.has(String(row['key'])))
+    for (const row of open) asked.current.add(String(row['key']))
+    for (const node of new Set(open.map((row) => String(row['any(node)']))))
+      get<TableAnswer & { rows: Row[] }>('/leaks', { node })
+        .then((answer) => setNames((old) => namesOf(old, answer.rows)))
+        .catch(() => undefined) // the file and the offset in it are shown instead
+  }, [rows])
+  return names
+}
+
 function Leaks(): JSX.Element {
   const answer = useAll(
     '/query',
-    { table: 'leaks', by: 'program,site', show: 'any(verdict),max(confidence),growth,bytes,count', sort: '-growth', limit: 20 },
+    {
+      table: 'leaks',
+      by: 'program,key,space',
+      show: 'any(site),any(reason),max(level),any(node),nodes,growth,bytes',
+      sort: '-growth',
+      limit: 20,
+    },
     5000,
   )
-  const rows = answer.data ? rowsOf(answer.data) : []
+  const rows = useMemo(() => (answer.data ? rowsOf(answer.data) : []), [answer.data])
+  const names = useNames(rows)
   return (
     <Card title="Leaks of all nodes" span={6}>
       <Missing of={answer.data} />
@@ -373,12 +404,13 @@ function Leaks(): JSX.Element {
       <ul class="lines cluster-leaks">
         {rows.map((row, i) => (
           <li key={i}>
-            <span class="clip">
-              <b>{String(row['program'])}</b> <span class="muted">{String(row['site'] ?? '')}</span>
-            </span>
+            <a class="clip" href={link('leaks', { node: String(row['any(node)']) })}>
+              {String(row['program'])} <span class="muted">{names.get(String(row['key'])) ?? String(row['any(site)'] ?? row['any(reason)'] ?? '')}</span>
+            </a>
+            <span>{row['max(level)'] === LEAK ? <Badge tone="bad">leak</Badge> : <Badge tone="warn">growing</Badge>}</span>
             <span class="num">{bytes(row['bytes'] as number | null)}</span>
             <span class="num">{row['growth'] == null ? '' : rate(row['growth'] as number)}</span>
-            <span class="num muted">{count(row['count'] as number | null)} ×</span>
+            <span class="clip muted">{where(row['nodes'] as number | null, String(row['any(node)']))}</span>
           </li>
         ))}
       </ul>

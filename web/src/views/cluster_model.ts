@@ -1,5 +1,7 @@
 // Answers about the whole cluster as its page shows them: members joined with their memory, programs by node, outliers.
 
+import type { ClusterProgram } from '../api/schema'
+
 export type Row = Record<string, unknown>
 
 export interface Member {
@@ -48,61 +50,6 @@ export function nodesOf(members: readonly Member[], rows: readonly Row[]): NodeM
 const rank = (node: NodeMemory): number => (node.member.state === 'unreachable' ? 0 : 1)
 export const share = (node: NodeMemory): number => (node.used != null && node.total ? node.used / node.total : -1)
 
-/** One program on all nodes. */
-export interface Spread {
-  program: string
-  total: number
-  processes: number
-  rate: number | null // bytes per second, where known
-  nodes: { node: string; value: number; processes: number; rate: number | null; outlier: boolean }[]
-}
-
-/** Rows by program and node, with the measure in column `measure`. The largest program first. */
-export function spreadOf(rows: readonly Row[], measure: string): Spread[] {
-  const programs = new Map<string, Spread>()
-  for (const row of rows) {
-    const program = row['program'] == null ? '?' : String(row['program'])
-    const value = figure(row[measure])
-    if (value == null) continue
-    const rate = figure(row['growth'])
-    const it = programs.get(program) ?? { program, total: 0, processes: 0, rate: null, nodes: [] }
-    const processes = figure(row['count']) ?? 0
-    it.total += value
-    it.processes += processes
-    if (rate != null) it.rate = (it.rate ?? 0) + rate
-    it.nodes.push({ node: String(row['node'] ?? '?'), value, processes, rate, outlier: false })
-    programs.set(program, it)
-  }
-  const all = [...programs.values()].sort((a, b) => b.total - a.total || (a.program < b.program ? -1 : 1))
-  for (const it of all) {
-    it.nodes.sort((a, b) => b.value - a.value || (a.node < b.node ? -1 : 1))
-    const far = outliers(it.nodes.map((n) => n.value))
-    it.nodes.forEach((n, i) => (n.outlier = far[i]!))
-  }
-  return all
-}
-
-/** Scale that makes the median absolute deviation of a normal distribution its standard deviation. */
-const MAD_SCALE = 1.4826
-const FAR = 3.5
-/** A spread smaller than this part of the median is noise: nodes that do the same never hold exactly the same. */
-const NOISE = 0.05
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  const middle = Math.floor(sorted.length / 2)
-  return sorted.length % 2 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
-}
-
-/** Which values stand far from the others, by median and median absolute deviation. Two values cannot tell which is odd. */
-export function outliers(values: readonly number[]): boolean[] {
-  if (values.length < 3) return values.map(() => false)
-  const middle = median(values)
-  const deviation = median(values.map((v) => Math.abs(v - middle))) * MAD_SCALE
-  const least = Math.max(deviation, Math.abs(middle) * NOISE)
-  return values.map((v) => least > 0 && Math.abs(v - middle) / least > FAR)
-}
-
 /** The nodes of the treemap: node, program, process. Small rests are one tile. */
 export interface TreeItem {
   key: string
@@ -113,7 +60,7 @@ export interface TreeItem {
 
 const PROGRAMS_MAX = 40
 
-export function treeOfRows(programs: readonly Spread[]): TreeItem[] {
+export function treeOfPrograms(programs: readonly ClusterProgram[]): TreeItem[] {
   const nodes = new Map<string, TreeItem>()
   for (const program of programs)
     for (const part of program.nodes) {
@@ -159,4 +106,11 @@ export function missingText(gathered: Gathered | null | undefined): string {
   if (silent.length) parts.push(`no answer from ${silent.join(', ')}`)
   if (refused.length) parts.push(`refused by ${refused.map((m) => m.node).join(', ')}${refused[0]!.why ? ` (${refused[0]!.why})` : ''}`)
   return parts.join('; ')
+}
+
+/** Names of sites by their keys, with those of one more answer of a node. */
+export function namesOf(old: ReadonlyMap<string, string>, rows: readonly Row[]): Map<string, string> {
+  const names = new Map(old)
+  for (const row of rows) if (row['key'] != null && typeof row['site'] === 'string') names.set(String(row['key']), row['site'])
+  return names
 }

@@ -31,6 +31,14 @@ const VALUES = [
   ['peak_bytes', 'Held at the peak'],
 ] as const
 type Value = (typeof VALUES)[number][0]
+/** What the answer calls them; at the peak it has held bytes of then. */
+const COLUMNS: Record<Value, string> = {
+  live_bytes: 'bytes',
+  live_blocks: 'blocks',
+  alloc_bytes: 'allocated',
+  alloc_blocks: 'allocated_blocks',
+  peak_bytes: 'bytes',
+}
 
 const ROWS_MAX = 2000
 
@@ -47,7 +55,7 @@ export function Heap({ pid, tracking }: { pid: number; tracking: TrackingState }
   const now = held ?? data
   const unit = value.endsWith('bytes') ? 'bytes' : 'blocks'
   const against = moments.find((moment) => String(moment.time) === word('against')) ?? null
-  const root = useMemo(() => (now ? makeTree(now, against?.answer ?? null, peak ? 'live_bytes' : value) : null), [now, against, value, peak])
+  const root = useMemo(() => (now ? makeTree(now, against?.answer ?? null, COLUMNS[value]) : null), [now, against, value])
 
   if (!data) {
     if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The heap by call stacks" />

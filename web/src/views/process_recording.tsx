@@ -1,4 +1,4 @@
-// Whether the CUDA calls of a process are recorded, and the button that stops or goes on.
+// Whether the CUDA calls of a process are traced, and the button that stops or goes on.
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { post, Problem } from '../api/client'
@@ -15,14 +15,14 @@ export function Recording({ pid }: { pid: number }): JSX.Element | null {
   const [told, setTold] = useState<boolean | null>(null)
   const row = data?.processes.find((process) => process.pid === pid)
   if (!row) return null
-  if (told !== null && told === row.paused) setTold(null)
-  const paused = told ?? row.paused
+  if (told !== null && told === row.off) setTold(null)
+  const off = told ?? row.off
   const change = async (): Promise<void> => {
     setBusy(true)
     setProblem(null)
     try {
-      const answer = await post<{ state: 'on' | 'paused' }>(`/processes/${pid}/tracing`, { on: paused })
-      setTold(answer.state === 'paused')
+      const answer = await post<{ state: 'on' | 'off' }>(`/processes/${pid}/tracing`, { on: off })
+      setTold(answer.state === 'off')
     } catch (error) {
       setProblem(error instanceof Problem ? error : new Problem(0, 'Request failed', String(error)))
     } finally {
@@ -31,15 +31,15 @@ export function Recording({ pid }: { pid: number }): JSX.Element | null {
   }
   return (
     <div class="tab-tools">
-      <span class="muted">{paused ? 'Recording is stopped: the trace has a gap, totals go on.' : 'Every CUDA allocation and copy is recorded.'}</span>
+      <span class="muted">{off ? 'Tracing is switched off: what is shown is from before. No figure of the process is kept meanwhile.' : 'Every CUDA allocation and copy is recorded.'}</span>
       {problem && (
         <span class="bad" role="alert">
           {problem.detail || problem.title}
         </span>
       )}
       <button type="button" class="button" disabled={busy || session.value?.role === 'read'} onClick={() => void change()}>
-        <Icon name={paused ? 'play' : 'stop'} />
-        {paused ? 'Record again' : 'Stop recording'}
+        <Icon name={off ? 'play' : 'stop'} />
+        {off ? 'Trace again' : 'Stop tracing'}
       </button>
     </div>
   )

@@ -15,26 +15,21 @@ import { siteName } from './suspect_model'
 import { BUFFER_SHOW, transposed } from './tables_model'
 import { isTracked, Untracked } from './untracked'
 
-interface SiteFrame {
-  function?: string | null
-  file?: string | null
-  line?: number | null
-  module?: string | null
-}
-
-export interface SiteRow extends SiteFrame {
+/** A row of the table lines. */
+export interface SiteRow {
+  key?: string | null
   site?: string | null
   via?: string | null
+  function?: string | null
+  source_file?: string | null
+  line?: number | null
+  module?: string | null
   space?: string | null
-  frames?: SiteFrame[]
-  live_bytes: number | null
-  live_blocks: number | null
-  allocated_bytes: number | null
+  bytes: number | null
+  blocks: number | null
+  allocated: number | null
   allocated_blocks: number | null
-  live_bytes_per_second?: number | null
-  first_seen?: string | null
-  age_seconds?: number | null
-  estimate?: boolean | null
+  age?: number | null
 }
 
 /** Does a row have the words of the filter in any of its texts? */
@@ -55,9 +50,15 @@ function Filter({ label }: { label: string }): JSX.Element {
   )
 }
 
-const place = (row: SiteFrame): string =>
-  row.file ? `${row.file.split('/').pop()}${row.line ? `:${row.line}` : ''}` : (row.module?.split('/').pop() ?? '')
-const siteKey = (row: SiteRow): string => [row.function, row.file, row.line, row.module, row.space, row.site].join('~')
+const place = (row: SiteRow): string =>
+  row.source_file
+    ? `${row.source_file.split('/').pop()}${row.line ? `:${row.line}` : ''}`
+    : (row.module?.split('/').pop() ?? '')
+const siteKey = (row: SiteRow): string =>
+  [row.function, row.source_file, row.line, row.module, row.space, row.site].join('~')
+const nameOf = (row: SiteRow): string => siteName({ ...row, file: row.source_file ?? null, text: row.site ?? '[unknown]' })
+
+const SITE_SHOW = 'key,site,via,function,source_file,line,module,space,bytes,blocks,allocated,allocated_blocks,age'
 
 const SITE_COLUMNS: TableColumn<SiteRow>[] = [
   {
@@ -67,10 +68,10 @@ const SITE_COLUMNS: TableColumn<SiteRow>[] = [
     width: 200,
     grow: true,
     pin: true,
-    value: (r) => siteName({ ...r, text: r.site }),
+    value: nameOf,
     render: (r) => (
       <span data-tip={r.function ?? undefined}>
-        {siteName({ ...r, text: r.site })}
+        {nameOf(r)}
         {r.via && <span class="muted"> via {r.via}</span>}
       </span>
     ),
@@ -82,16 +83,16 @@ const SITE_COLUMNS: TableColumn<SiteRow>[] = [
     kind: 'bytes',
     width: 100,
     help: 'allocated there and not freed',
-    value: (r) => r.live_bytes,
+    value: (r) => r.bytes,
   },
-  { id: 'blocks', title: 'Blocks', kind: 'number', width: 90, value: (r) => r.live_blocks },
+  { id: 'blocks', title: 'Blocks', kind: 'number', width: 90, value: (r) => r.blocks },
   {
     id: 'allocated',
     title: 'Allocated',
     kind: 'bytes',
     width: 110,
     help: 'in all, since the process started',
-    value: (r) => r.allocated_bytes,
+    value: (r) => r.allocated,
   },
   { id: 'calls', title: 'Calls', kind: 'number', width: 100, value: (r) => r.allocated_blocks },
   {
@@ -100,18 +101,23 @@ const SITE_COLUMNS: TableColumn<SiteRow>[] = [
     kind: 'age',
     width: 90,
     help: 'since it asked for the first time',
-    value: (r) => r.age_seconds,
+    value: (r) => r.age,
   },
   { id: 'space', title: 'Memory', kind: 'text', width: 90, value: (r) => r.space },
 ]
 
 export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState }): JSX.Element {
-  const { data, problem } = useResource<{ sites: SiteRow[] }>(`/processes/${pid}/sites`, {}, { every: 2000 })
+  const { data, problem } = useResource<TableAnswer>(
+    `/processes/${pid}/sites`,
+    { show: SITE_SHOW, shape: 'arrays' },
+    { every: 2000 },
+  )
   const filter = word('search')
   const open = word('site')
+  const all = useMemo(() => (data ? (rowsOf(data) as unknown as SiteRow[]) : []), [data])
   const rows = useMemo(
-    () => (data?.sites ?? []).filter((row) => has(filter, row.function, row.file, row.module, row.site, row.via)),
-    [data, filter],
+    () => all.filter((row) => has(filter, row.function, row.source_file, row.module, row.site, row.via)),
+    [all, filter],
   )
   if (!data) {
     if (problem && !isTracked(tracking)) return <Untracked tracking={tracking} what="The table of call sites" />
@@ -123,7 +129,7 @@ export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState 
       <div class="tab-tools">
         <Filter label="Filter functions, files" />
         <span class="muted">
-          {count(rows.length)} of {count(data.sites.length)} places
+          {count(rows.length)} of {count(all.length)} places
         </span>
       </div>
       <StaleNotice problem={problem} />
@@ -152,39 +158,66 @@ export function Sites({ pid, tracking }: { pid: number; tracking: TrackingState 
 
 const STACKS_SHOWN = 3
 
+/** A row of the table stacks; its lists have an entry for each call, the outermost first. */
+interface StackRow {
+  bytes: number | null
+  blocks: number | null
+  estimated: boolean | null
+  functions: string[] | null
+  places: string[] | null
+  modules: string[] | null
+  keys: string[] | null
+}
+
 /** By which ways the place was reached: the stacks that hold most of it. */
 function Stacks({ pid, site }: { pid: number; site: SiteRow }): JSX.Element {
-  const { data } = useResource<{ sites: SiteRow[] }>(`/processes/${pid}/sites`, { by: 'stack' }, { every: 5000 })
-  const same = (frame: SiteFrame | undefined): boolean =>
-    frame?.function === site.function && frame?.line === site.line && frame?.module === site.module
-  const stacks = data?.sites.filter((row) => row.frames?.some(same)) ?? []
+  const { data } = useResource<TableAnswer>(
+    `/processes/${pid}/stacks`,
+    {
+      where: `keys~"${site.key ?? 'none'}"${site.space ? ` and space="${site.space}"` : ''}`,
+      show: 'bytes,blocks,estimated,functions,places,modules,keys',
+      limit: STACKS_SHOWN,
+    },
+    { every: 5000 },
+  )
+  const stacks = data ? (data.rows as unknown as StackRow[]) : []
   return (
-    <Card title={`Stacks through ${siteName({ ...site, text: site.site })}`}>
+    <Card title={`Stacks through ${nameOf(site)}`}>
       {!data ? (
         <Waiting />
       ) : stacks.length === 0 ? (
         <p class="muted">Only the place itself is known. memoir run --stacks all keeps every stack.</p>
       ) : (
-        stacks.slice(0, STACKS_SHOWN).map((row) => (
+        stacks.map((row) => (
           <>
             <h3>
-              {row.estimate ? 'about ' : ''}
-              {bytes(row.live_bytes)} in {count(row.live_blocks)} blocks
+              {row.estimated ? 'about ' : ''}
+              {bytes(row.bytes)} in {count(row.blocks)} blocks
             </h3>
             <ol class="frames">
-              {row.frames
-                ?.filter((frame) => !isStart(frame.function ?? ''))
-                .map((frame, i, all) => (
-                  <li class={i < all.findIndex(same) ? 'mono muted' : 'mono'}>
-                    {same(frame) ? <b>{frame.function ?? '?'}</b> : (frame.function ?? '?')} <span class="muted">{place(frame)}</span>
-                  </li>
-                ))}
+              {framesOf(row, site).map((frame, i, all) => (
+                <li class={i < all.findIndex((f) => f.same) ? 'mono muted' : 'mono'}>
+                  {frame.same ? <b>{frame.name}</b> : frame.name} <span class="muted">{frame.place}</span>
+                </li>
+              ))}
             </ol>
           </>
         ))
       )}
     </Card>
   )
+}
+
+/** From the innermost on. */
+function framesOf(row: StackRow, site: SiteRow): { name: string; place: string; same: boolean }[] {
+  return (row.functions ?? [])
+    .map((name, i) => ({
+      name: name || '?',
+      place: row.places?.[i] || (row.modules?.[i]?.split('/').pop() ?? ''),
+      same: row.keys?.[i] === site.key && (!site.function || name === site.function),
+    }))
+    .filter((frame) => !isStart(frame.name))
+    .reverse()
 }
 
 const BUFFERS_MAX = 5000
