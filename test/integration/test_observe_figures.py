@@ -12,7 +12,7 @@ import time
 import unittest
 import unittest.mock
 
-from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, Drive, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -590,17 +590,13 @@ class Libraries(FiguresTest):
     def test_files_that_nobody_maps_any_more_make_room(self):
         observer = self.observer()
         image = LIBRARY.read_bytes()
-        code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()"
         for i in range(70):  # containers that come and go
             path = self.folder / f"{i}" / "libcuda.so.1"
             path.parent.mkdir()
             path.write_bytes(image)
-            program = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
-            self.assertEqual(program.stdout.readline().strip(), "ready")
+            drive = Drive(self.folder, LD_LIBRARY_PATH=str(path.parent))
             observer.ask("flush")
-            program.kill()
-            program.communicate()
+            drive.close()
             path.unlink()
         log = observer.log.read_text()
         self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)
