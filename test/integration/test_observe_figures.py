@@ -158,6 +158,20 @@ class System(FiguresTest):
         self.assertTrue(any(b["address"] == heap and b["size"] == 8 << 20 for b in told["blocks"]), told["blocks"])
 
 
+    def test_prefetches_one_by_one_and_in_batches(self):
+        observer = self.shared()
+        program = self.program()
+        program("primary(0); m = c_uint64(); assert c.cuMemAllocManaged(byref(m), c_size_t(4 << 20), 1) == 0")
+        program("at, sizes = (c_uint64 * 2)(m.value, m.value + 65536), (c_size_t * 2)(4096, 8192)")
+        program("where, which = (c_int * 2)(1, 0), (c_size_t * 1)(0)")
+        for batch in ("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"):
+            self.assertEqual(program(f"r = c.{batch}(at, sizes, c_size_t(2), where, which, c_size_t(1), c_uint64(0), None)"), 0)
+        told = self.system(observer, program)
+        block = [b for b in told["blocks"] if b["space"] == "managed"]
+        self.assertEqual([b["prefetches"] for b in block], [{"copies": 4, "bytes": 2 * (4096 + 8192)}], told["blocks"])
+        self.assertEqual(observer.traced(program.pid)["lost"]["unreadable"], 0)
+
+
 class Copies(FiguresTest):
     """Small copies of ranges that were copied before are counted at their entry: their return is not looked at."""
 
