@@ -378,7 +378,7 @@ class Showing(HistoryTest):
         self.assertEqual(document["series"], [])
 
     def test_mistakes_are_told(self):
-        for flags, word in ((["--since=soon"], "no moment"), (["--since=1m", "--until=2m"], "later"),
+        for flags, word in ((["--since=soon"], "invalid time"), (["--since=1m", "--until=2m"], "later"),
                             (["--space=attic"], "attic"), (["--json", "--csv"], "exclude"), (["--step=1.5"], "whole"),
                             (["--by=colour"], "colour")):
             self.assertIn(word, self.history(*flags, status=2).stderr)
