@@ -205,6 +205,7 @@ static int look_at_leaks(struct world *world, const struct world_options *option
     struct leaks_ask request = {.socket = options->socket,
                                 .ledger = world->ledger,
                                 .all = query_asks_unusual(query),
+                                .soon = query_asks_unusual(query),
                                 .wanted = any};
     uint64_t watched_ns = 0;
     suspects_release(&world->suspects);

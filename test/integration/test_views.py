@@ -72,7 +72,7 @@ VIEWS = [
     (["flame", "{pid}"], "stacks", "pid={pid}", "/processes/{pid}/stacks", STACKS),
     (None, "sites", "", "/sites", BARE),
     (None, "lines", "", "/lines", [{"where": "{pid_test}", "by": "space", "show": "count(bytes),bytes"}]),
-    (["leaks"], "leaks", "", "/leaks", LEAKS),
+    (None, "leaks", "", "/leaks", LEAKS),  # under a stopped clock there is no verdict, which memoir leaks waits for: test_leaks_daemon
     (["history"], "history", "", None, HISTORY),
     (["top"], "host_past", "", "/processes", PAST),
     (["ps"], "processes_past", "", "/ps", PAST),
@@ -134,7 +134,7 @@ class Views(ApiTest):
         if table == "history":
             return ["--since", "10m", "--step", "10s", "--state", self.state]
         if table == "leaks":
-            return ["--dir", self.books, "--socket", self.socket]
+            return ["--dir", self.books, "--socket", self.path]
         if table in ("system", "cgroups", "device_processes") or (name == "query" and table == "host"):
             return [] if table != "host" else ["--dir", self.books]
         return ["--state", self.state] if table.startswith("exited") else ["--dir", self.books]
@@ -158,7 +158,7 @@ class Views(ApiTest):
         return text.replace("{pid_test}", pid_test).replace("{uid}", str(os.getuid())).replace("{pid}", str(self.pids[1]))
 
     def test_command_question_and_route_give_the_same_bytes(self):
-        self.eventually(lambda: self.get("/leaks", where="level>=1")["rows"], len, "memoird has watched for long enough")
+        self.eventually(lambda: self.get("/leaks", where="level>=0 and bytes>0")["rows"], len, "memoird watches")
         self.eventually(lambda: self.get("/ps", at="now", where=self.filled("{pid_test}", "ps"))["rows"],
                         lambda rows: len(rows) == 2, "the history has both")
         for command, table, tests, route, asked in VIEWS:
