@@ -37,6 +37,7 @@ def build_all(folder):
     have("Node", "node", ["node", HERE / "service.js"])
     have("Java", "javac", ["java", "-Xmx512m", "-cp", folder, "Service"], "javac", "-d", folder, HERE / "Service.java")
     have("Go", "go", [folder / "go"], "go", "build", "-o", folder / "go", HERE / "service.go")
+    have("Go, cgo", "go", [folder / "gocgo"], "go", "build", "-o", folder / "gocgo", HERE / "service_cgo.go")
     have("PHP", "php", ["php", "-d", "memory_limit=2G", HERE / "service.php"])
     return found, missing
 
@@ -44,7 +45,7 @@ def build_all(folder):
 SOURCES = {"C": "service.c", "C++": "service.cpp", "Rust": "service.rs", "Python": "service.py"}
 CASES = [("C", "plain"), ("C", "wrapper"), ("C++", "map"), ("C++", "cycle"), ("C++", "strings"), ("Rust", "vec"), ("Rust", "rc"),
          ("Python", "bytes"), ("Python", "dicts"), ("Python", "objects"), ("Python", "threads"), ("Python", "asyncio"),
-         ("Node", "heap"), ("Node", "buffer"), ("Java", "heap"), ("Java", "direct"), ("Go", "heap"), ("PHP", "heap")]
+         ("Node", "heap"), ("Node", "buffer"), ("Java", "heap"), ("Java", "direct"), ("Go", "heap"), ("Go, cgo", "heap"), ("PHP", "heap")]
 
 
 def wanted(language, kind):

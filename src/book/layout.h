@@ -240,7 +240,11 @@ struct book_control {
 };
 static_assert(sizeof(struct book_control) == 64, "control");
 
-enum { BOOK_CLOSE_SITES = 3, BOOK_CLOSE_BITS = 20 };
+enum {
+    BOOK_CLOSE_SITES = 3,
+    BOOK_CLOSE_BITS = 20,
+    BOOK_CLOSE_BYTES = 65536, /* mean distance between the samples of such a site */
+};
 
 /* ---- registry: devices and accounts ---- */
 

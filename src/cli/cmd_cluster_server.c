@@ -23,7 +23,7 @@
 #include "cli/cluster.h"
 #include "cli/ps.h"
 
-enum { FILE_MAX = 4 << 20, ID_CHARS = 32, PATH_SIZE = PS_STATE_PATH_MAX + 64 };
+enum { HOST_SIZE = 256, FILE_MAX = 4 << 20, ID_CHARS = 32, PATH_SIZE = PS_STATE_PATH_MAX + 64 };
 
 #define AT(field) offsetof(struct cluster_values, field)
 
@@ -186,14 +186,36 @@ static const char *port_of(const char *listen)
     return colon ? colon + 1 : listen;
 }
 
+/* By which other machines reach this one, and what a certificate is made out to. */
+static void public_name(const struct cluster_values *v, char ret_host[static HOST_SIZE])
+{
+    if (v->advertise)
+        snprintf(ret_host, HOST_SIZE, "%s", v->advertise);
+    else if (gethostname(ret_host, HOST_SIZE - 1) < 0)
+        strcpy(ret_host, "localhost");
+}
+
+/* Where memoird itself finds the server that it runs. */
+static void own_url(const struct cluster_values *v, char *ret_url, size_t size)
+{
+    char host[HOST_SIZE] = "";
+    int len = (int)(strrchr(v->listen, ':') - v->listen);
+    bool everywhere =
+        len == 0 || strncmp(v->listen, "0.0.0.0:", 8) == 0 || strncmp(v->listen, "[::]:", 5) == 0;
+    if (v->tls_cert)
+        public_name(v, host);
+    else if (everywhere)
+        strcpy(host, "127.0.0.1");
+    else
+        snprintf(host, sizeof(host), "%.*s", len, v->listen);
+    snprintf(ret_url, size, "%s://%s:%s", v->tls_cert ? "tls" : "nats", host, port_of(v->listen));
+}
+
 static void line_print(const struct cluster_values *v, const struct account *account,
                        const char *port)
 {
-    char host[256] = "localhost";
-    if (v->advertise)
-        snprintf(host, sizeof(host), "%s", v->advertise);
-    else if (gethostname(host, sizeof(host) - 1) < 0)
-        strcpy(host, "localhost");
+    char host[HOST_SIZE] = "";
+    public_name(v, host);
     printf("memoir cluster join %s://%s:%s@%s:%s\n", v->tls_cert ? "tls" : "nats", account->id,
            account->password, host, port);
 }
@@ -203,7 +225,7 @@ static void line_print(const struct cluster_values *v, const struct account *acc
 static int init_run(const void *values, const struct operands *operands)
 {
     const struct cluster_values *v = values;
-    char state[PS_STATE_PATH_MAX], dir[PATH_SIZE], path[PATH_SIZE + 32], url[128];
+    char state[PS_STATE_PATH_MAX], dir[PATH_SIZE], path[PATH_SIZE + 32], url[HOST_SIZE + 64];
     struct account own, next;
     if (!strchr(v->listen, ':'))
         return command_misuse(&cmd_cluster_init, "invalid address '%s': expected HOST:PORT",
@@ -234,8 +256,7 @@ static int init_run(const void *values, const struct operands *operands)
         r = account_add(dir, &own);
     if (r == COMMAND_OK)
         r = account_add(dir, &next);
-    snprintf(url, sizeof(url), "%s://127.0.0.1:%s", v->tls_cert ? "tls" : "nats",
-             port_of(v->listen));
+    own_url(v, url, sizeof(url));
     if (r == COMMAND_OK)
         r = node_write(v, state, url, &own, v->listen);
     if (r == COMMAND_OK)

@@ -306,7 +306,7 @@ static int run(const void *values, const struct operands *operands)
 /* Of other nodes. */
 static const struct elsewhere elsewhere = {
     .table = "devices",
-    .show = "node,device,device_name,space,used,free,capacity,percent",
+    .show = "node,device,space,used,free,capacity,percent",
     .sort = "node,device",
 };
 

@@ -288,10 +288,14 @@ static int run(const void *values, const struct operands *operands)
     struct past_window window;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer texts = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer columns = BUFFER_INIT(QUERY_TEXT_MAX);
     int r = past_window_of(&cmd_query, &v->common.past, &window);
     if (r != COMMAND_OK)
         return r;
     r = past_spec(&spec, &window, &texts, &error);
+    if (r == 0)
+        r = elsewhere_columns(&v->common.elsewhere, &spec, &columns);
     if (r == 0)
         r = query_new(&spec, &query, &error);
     if (r == -EINVAL)

@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "cli/leaks_watch.h"
 #include "cli/suspects.h"
+#include "explain/explain.h"
+#include "explain/outside.h"
 #include "ledger/headroom.h"
 #include "ledger/proc.h"
 
@@ -98,9 +100,36 @@ static void row_fill(struct suspect *s, pid_t pid, const struct detect_point *po
     }
 }
 
+/* What of it grew, by an explanation before and after. */
+static void row_name(struct suspect *s, const struct explain *before, uint64_t span_ns)
+{
+    static const char heap_advice[] =
+        "start it with 'memoir run', or attach to it, to see which lines hold it";
+    struct outside_verdict v;
+    char *why = NULL;
+    MEMOIR_CLEANUP(freep)
+    struct explain *after = calloc(1, sizeof(*after));
+    if (!after || !before->rss_bytes || s->verdict != DETECT_GROWING ||
+        explain_take_apart((pid_t)s->pid, getuid(), OUTSIDE_EXPLAIN_MS, after) < 0)
+        return;
+    outside_compare(before, after, span_ns, &v);
+    bool heap = v.heap_per_s * 2 > v.rss_per_s;
+    const char *name = heap ? "heap of malloc" : v.name, *advice = heap ? heap_advice : v.advice;
+    if (!*name || asprintf(&why, "%s Most of what grew is %s%s%s.", s->why ? s->why : "", name,
+                           advice ? "; " : "", advice ? advice : "") < 0)
+        return;
+    s->site = strdup(name);
+    free(s->why);
+    s->why = why;
+}
+
 int leaks_resident(const struct leaks_watch *watch, pid_t pid, struct suspects *ret_suspects)
 {
     char path[64];
+    MEMOIR_CLEANUP(freep)
+    struct explain *before = calloc(1, sizeof(*before));
+    if (before && explain_take_apart(pid, getuid(), OUTSIDE_EXPLAIN_MS, before) < 0)
+        before->rss_bytes = 0;
     size_t max = (size_t)(watch->for_ns / watch->interval_ns) + 16;
     MEMOIR_CLEANUP(freep)
     struct detect_point *points = calloc(max, sizeof(*points));
@@ -117,6 +146,8 @@ int leaks_resident(const struct leaks_watch *watch, pid_t pid, struct suspects *
     detect_judge(points, n,
                  &(struct detect_options){.needs_ns = watch->needs_ns, .level_only = true}, &r);
     row_fill(row, pid, points, n, &r);
+    if (before)
+        row_name(row, before, points[n - 1].time_ns - points[0].time_ns);
     *ret_suspects = (struct suspects){
         .rows = row,
         .n = 1,

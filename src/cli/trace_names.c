@@ -190,9 +190,7 @@ static const struct trace_frame *chosen(struct trace_names *names, uint32_t numb
 
 static void frame_words(const struct trace_frame *frame, char text[static TRACE_LABEL_MAX])
 {
-    const struct trace_line *lines;
-    size_t n = trace_frame_lines(frame, &lines);
-    const struct trace_line *line = n > 0 ? &lines[0] : NULL;
+    const struct trace_line *line = trace_frame_line(frame);
     if (line && *line->file)
         snprintf(text, TRACE_LABEL_MAX, "%s:%u%s%s", trace_base_name(line->file), line->line,
                  !*line->function ? ""

@@ -222,7 +222,7 @@ static const struct config_key keys[] = {
      "closed.",
      .reload = true, .min = 10 * NS_PER_MS, .max = 24 * 3600 * NS_PER_S},
     {"cluster", CONFIG_TEXT, AT(cluster), "URL[,URL...]", "",
-     "Join the cluster at these NATS servers, such as nats://host:4222; none: do not. Without it, the "
+     "Join the cluster at these NATS servers, such as nats://host:4222 or nats.example; none: do not. Without it, the "
      "cluster that memoir cluster init or join chose, if there is one."},
     {"cluster-name", CONFIG_TEXT, AT(cluster_name), "NAME", "",
      "Name of this node in the cluster and in the column node. Without it, the host name."},

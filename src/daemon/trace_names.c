@@ -72,9 +72,7 @@ static const struct trace_frame *chosen(const struct trace_site *site,
     *ret_line = NULL;
     if (i < 0)
         return NULL;
-    const struct trace_line *lines;
-    if (trace_frame_lines(&site->frames[i], &lines) > 0)
-        *ret_line = &lines[0];
+    *ret_line = trace_frame_line(&site->frames[i]);
     return &site->frames[i];
 }
 

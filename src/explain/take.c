@@ -299,6 +299,8 @@ static bool placed(struct taking *t, const struct smaps_mapping *m,
         *ret = code_owner(o);
     else if (memoir)
         return false;
+    else if (o->go && m->start >= OWNER_GO_BASE && m->end <= OWNER_GO_END)
+        *ret = (struct owner){EXPLAIN_RUNTIME, "Go heap", 0}; /* stacks of goroutines lie in it */
     else if (thread_stacks_in(&t->stacks, m) && m->end - m->start <= OWNER_ARENA_ALIGN)
         *ret = (struct owner){EXPLAIN_STACK, "other threads", 0};
     else if (is_arena(t, m))
@@ -307,8 +309,6 @@ static bool placed(struct taking *t, const struct smaps_mapping *m,
         *ret = (struct owner){EXPLAIN_RUNTIME, "Java heap", 0};
     else if (o->jvm && m->start >= OWNER_JAVA_BASE && m->end <= OWNER_JAVA_CLASSES)
         *ret = (struct owner){EXPLAIN_RUNTIME, "Java class metadata", 0};
-    else if (o->go && m->start >= OWNER_GO_BASE && m->end <= OWNER_GO_END)
-        *ret = (struct owner){EXPLAIN_RUNTIME, "Go heap", 0};
     else if (thread_stacks_shaped(before, m))
         *ret = (struct owner){EXPLAIN_STACK, "other threads", EXPLAIN_BY_SHAPE};
     else

@@ -12,7 +12,7 @@
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 
-enum { JUDGE_MS = 20 };
+enum { JUDGE_MS = 20, JUDGED_MAX = 256 };
 
 struct asked {
     uint64_t dev, ino;
@@ -31,6 +31,15 @@ struct closer {
     struct told told[CLOSER_BOOKS_MAX];
     size_t n_told;
     uint64_t next_ns;
+    size_t
+        skip; /* books whose turn was before; judging them all may take longer than there is time */
+};
+
+/* The books of one look. */
+struct round {
+    size_t skip, asked;
+    const struct ledger_process *judged[JUDGED_MAX];
+    size_t n;
 };
 
 int closer_new(struct closer **ret_closer)
@@ -78,6 +87,14 @@ static bool is_asked_for(const struct leak *leak)
            (leak->result.verdict == DETECT_LEAK || leak->result.verdict == DETECT_GROWING);
 }
 
+/* How long it takes until there are samples enough. A look at it comes first, so it is never less than one round. */
+static uint64_t takes_ns(const struct leak *leak)
+{
+    double rate = leak->result.bytes_per_s;
+    double ns = rate > 0 ? CLOSER_SAMPLES * (double)BOOK_CLOSE_BYTES / rate * NS_PER_S : CLOSER_NS;
+    return ns < (double)CLOSER_NS ? (uint64_t)ns : CLOSER_NS;
+}
+
 /* The sites of a book that are to be sampled more often, those that grow fastest first. */
 static uint64_t word_of(struct closer *c, const struct leaks *leaks, const struct ledger_book *book,
                         uint64_t now_ns)
@@ -87,7 +104,7 @@ static uint64_t word_of(struct closer *c, const struct leaks *leaks, const struc
     for (size_t i = 0; i < leaks->n && n < BOOK_CLOSE_SITES; i++) {
         const struct leak *leak = &leaks->rows[i];
         if (leak->book != book || !is_asked_for(leak) ||
-            now_ns - asked_since(c, leak, now_ns) > CLOSER_NS)
+            now_ns - asked_since(c, leak, now_ns) > takes_ns(leak))
             continue;
         word |= (uint64_t)leak->site << (n++ * BOOK_CLOSE_BITS);
     }
@@ -106,12 +123,41 @@ static struct told *told_of(struct closer *c, const struct ledger_book *book)
     return &c->told[c->n_told++];
 }
 
+/* ---- whose turn it is ---- */
+
+static bool is_wanted(const struct ledger_process *process, void *context)
+{
+    struct round *round = context;
+    if (round->asked++ < round->skip || round->n == JUDGED_MAX)
+        return false;
+    round->judged[round->n++] = process;
+    return true;
+}
+
+static bool is_judged(const struct round *round, const struct ledger_process *process)
+{
+    for (size_t i = 0; i < round->n; i++)
+        if (round->judged[i] == process)
+            return true;
+    return false;
+}
+
+/* The next look begins with the book at which the time was over. One that takes longer than that by itself is passed. */
+static void turn_end(struct closer *c, struct round *round, bool incomplete)
+{
+    if (incomplete && round->n > 1)
+        round->n--;
+    c->skip = incomplete && round->n ? round->skip + round->n : 0;
+}
+
 /* Books that are gone, or have no suspect any more. */
 static void told_sweep(struct closer *c, const struct ledger *ledger, const struct leaks *leaks,
-                       uint64_t now_ns)
+                       const struct round *round, uint64_t now_ns)
 {
     for (size_t i = c->n_told; i-- > 0;) {
         const struct ledger_book *book = ledger_book_find(ledger, c->told[i].dev, c->told[i].ino);
+        if (book && !is_judged(round, book->process))
+            continue;
         uint64_t word = book ? word_of(c, leaks, book, now_ns) : 0;
         if (book && word == c->told[i].word && word)
             continue;
@@ -128,19 +174,25 @@ void closer_look(struct closer *c, struct growth *growth, const struct ledger *l
 {
     MEMOIR_CLEANUP(leaks_release)
     struct leaks leaks = {0};
+    struct round round = {.skip = c->skip};
     if (now_ns < c->next_ns)
         return;
     c->next_ns = now_ns + (every_ns ? every_ns : CLOSER_EVERY_NS);
     struct leaks_options options = {.needs_ns = needs_ns,
-                                    .deadline_ns = clock_monotonic_ns() + JUDGE_MS * NS_PER_MS};
+                                    .deadline_ns = clock_monotonic_ns() + JUDGE_MS * NS_PER_MS,
+                                    .wanted = is_wanted,
+                                    .context = &round};
     if (leaks_take(growth, ledger, &options, &leaks) < 0)
         return;
+    turn_end(c, &round, leaks.incomplete);
     for (size_t i = 0; i < leaks.n; i++) {
         const struct ledger_book *book = leaks.rows[i].book;
+        if (!is_judged(&round, book->process))
+            continue;
         struct told *told = is_asked_for(&leaks.rows[i]) ? told_of(c, book) : NULL;
         uint64_t word = told ? word_of(c, &leaks, book, now_ns) : 0;
         if (told && word != told->word && book_tell(book, word) == 0)
             told->word = word;
     }
-    told_sweep(c, ledger, &leaks, now_ns);
+    told_sweep(c, ledger, &leaks, &round, now_ns);
 }

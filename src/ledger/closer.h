@@ -11,8 +11,10 @@ struct ledger;
 enum {
     CLOSER_BOOKS_MAX = 64,  /* at a time */
     CLOSER_SITES_MAX = 256, /* that are remembered, so that each is asked for once */
+    CLOSER_SAMPLES = 8, /* on average; fewer than 3, which name nothing, are then one case in 70 */
 };
-/* A site is sampled more often for so long: then it is named, or holds too little for that. */
+/* A site is sampled more often until it has had CLOSER_SAMPLES at the rate at which it grows, so that sites which grow more
+ * slowly get their turn; and for so long at most. */
 #define CLOSER_NS UINT64_C(60000000000)
 /* Judging takes time, so it is done so often. */
 #define CLOSER_EVERY_NS UINT64_C(5000000000)

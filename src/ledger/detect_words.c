@@ -66,7 +66,7 @@ static void growth(const struct detect_result *r, struct buffer *out)
 {
     char grown[AMOUNT_MAX], span[UNITS_TEXT_MAX];
     int64_t by = r->empty ? r->grown_blocks : r->grown_bytes;
-    buffer_printf(out, "rose by %s%s in %s, in %u of %u parts of the time",
+    buffer_printf(out, "rose by %s%s in %s, in %u of %u intervals",
                   amount(r, grown, (uint64_t)(by > 0 ? by : 0)), r->empty ? " of no bytes" : "",
                   units_format_duration(span, r->span_ns), r->rises,
                   r->windows ? r->windows - 1 : 0);

@@ -59,20 +59,20 @@ static bool is_script(const struct profile *p, uint32_t frame)
 
 /* ---- a stack ---- */
 
-/* A line of a script comes before native code inside of it, even such that is no part of the interpreter: extension modules
- * work for the script. */
 size_t headline_frame(const struct profile *p, const uint32_t *frames, size_t n)
 {
     size_t chosen = 0;
+    bool chosen_script = false;
     enum own_kind kind = OWN_ALLOCATOR + 1;
-    for (size_t i = 0; i < n && (kind != OWN_CODE || !is_script(p, frames[chosen])); i++) {
+    for (size_t i = 0; i < n && (kind != OWN_CODE || !chosen_script); i++) {
         bool script = is_script(p, frames[i]);
         if (kind == OWN_CODE && !script)
-            continue;
+            continue; /* its names need not be looked at */
         enum own_kind other = headline_kind(p, frames[i]);
-        if (other < kind || (script && other == OWN_CODE)) {
+        if (own_is_better(kind, chosen_script, other, script)) {
             kind = other;
             chosen = i;
+            chosen_script = script;
         }
     }
     return chosen;

@@ -54,7 +54,7 @@ static char *why_of(const struct leak *leak)
     detect_explain(result, &text);
     if (leak->outside)
         buffer_append_str(&text, " It is resident and not served by malloc, so no line of code "
-                                 "holds it: memoir explain tells whose it is.");
+                                 "holds it.");
     return copy(buffer_string(&text));
 }
 

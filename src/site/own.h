@@ -30,6 +30,14 @@ enum own_kind own_kind(const struct own_line *line);
  * innermost of the program's own code; where there is none, the outermost of the best kind, since what it calls is its inside. */
 size_t own_choose(const enum own_kind *kinds, size_t n);
 
+/* Is a frame further out a better headline of its stack than the best one so far? Frames are looked at from the innermost
+ * outwards. A line of a script comes before native code of the same kind inside of it: extension modules work for the script. */
+static inline bool own_is_better(enum own_kind best, bool best_script, enum own_kind kind,
+                                 bool script)
+{
+    return kind != best ? kind < best : script && !best_script;
+}
+
 /* By the path of the module alone. False: none of its lines can be OWN_CODE, so names need not be looked up to choose. */
 bool own_module(const char *path);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "nvml/owners.h"
+#include "site/own.h"
 
 const char *trace_base_name(const char *path)
 {
@@ -22,15 +23,6 @@ bool trace_frame_is_script(const struct trace_frame *frame)
     return !frame->module && trace_frame_lines(frame, &lines) > 0;
 }
 
-/* A line of an installed package, or of the interpreter's own modules. */
-static bool is_package(const struct trace_frame *frame)
-{
-    const struct trace_line *lines;
-    const char *file = trace_frame_lines(frame, &lines) > 0 ? lines[0].file : "";
-    return strstr(file, "/site-packages/") || strstr(file, "/dist-packages/") ||
-           strstr(file, "/lib/python") || file[0] == '<';
-}
-
 static bool is_runtime(const struct trace_frame *frame)
 {
     const struct trace_line *lines;
@@ -44,38 +36,62 @@ static bool is_runtime(const struct trace_frame *frame)
            (begins(function, "cuda") && function[4] >= 'A' && function[4] <= 'Z');
 }
 
-/* A library that many programs use, and whose lines tell little. */
+/* A library that drivers of devices are known to be asked by, wherever it is installed: torch, cuBLAS, NCCL ... */
 static bool is_known_library(const struct trace_frame *frame)
 {
     char name[OWNERS_LIBRARY_MAX];
     const char *base = trace_base_name(frame->module->path);
-    if (begins(base, "libpython") || begins(base, "libc.so") || begins(base, "libstdc++") ||
-        begins(base, "libffi") || begins(base, "_ctypes"))
-        return true;
     return strcmp(owners_library(name, frame->module->path, NULL), base) != 0;
+}
+
+/* Whose code it is, by its best line. */
+static enum own_kind kind_of(const struct trace_frame *frame, size_t *ret_line)
+{
+    const struct trace_line *lines;
+    enum own_kind kinds[TRACE_LINES_MAX];
+    size_t n = trace_frame_lines(frame, &lines), i = 0;
+    const char *module = frame->module ? frame->module->path : NULL;
+    do { /* a frame without a name has a kind, too */
+        kinds[i] = own_kind(&(struct own_line){.module = module,
+                                               .function = n ? lines[i].function : NULL,
+                                               .file = n ? lines[i].file : NULL,
+                                               .script = trace_frame_is_script(frame)});
+    } while (++i < n);
+    *ret_line = own_choose(kinds, i);
+    enum own_kind kind = kinds[*ret_line];
+    if (is_runtime(frame))
+        return OWN_ALLOCATOR; /* it hands out the memory */
+    if (frame->module && kind < OWN_LIBRARY && is_known_library(frame))
+        return OWN_LIBRARY;
+    return kind;
 }
 
 int trace_frame_choose(const struct trace_site *site)
 {
-    int script = -1, caller = -1, own = -1;
+    int chosen = site->n_frames > 0 ? 0 : -1;
+    enum own_kind kind = OWN_ALLOCATOR + 1;
+    bool chosen_script = false;
     for (int i = 0; i < site->n_frames; i++) {
-        const struct trace_frame *frame = &site->frames[i];
-        if (trace_frame_is_script(frame)) {
-            if (!is_package(frame))
-                return i;
-            if (script < 0)
-                script = i;
-            continue;
+        bool script = trace_frame_is_script(&site->frames[i]);
+        size_t line;
+        enum own_kind other = kind_of(&site->frames[i], &line);
+        if (own_is_better(kind, chosen_script, other, script)) {
+            kind = other;
+            chosen = i;
+            chosen_script = script;
         }
-        if (is_runtime(frame))
-            continue;
-        if (caller < 0)
-            caller = i;
-        if (own < 0 && frame->module && !is_known_library(frame))
-            own = i;
     }
-    int chosen = script >= 0 ? script : own >= 0 ? own : caller;
-    return chosen >= 0 ? chosen : site->n_frames > 0 ? 0 : -1;
+    return chosen;
+}
+
+const struct trace_line *trace_frame_line(const struct trace_frame *frame)
+{
+    const struct trace_line *lines;
+    size_t line;
+    if (trace_frame_lines(frame, &lines) == 0)
+        return NULL;
+    (void)kind_of(frame, &line);
+    return &lines[line];
 }
 
 const char *trace_site_module(const struct trace_site *site)
@@ -92,8 +108,8 @@ int trace_frame_caller(const struct trace_site *site, int frame)
         const struct trace_frame *f = &site->frames[i];
         if (trace_frame_is_script(f) != trace_frame_is_script(&site->frames[frame]))
             continue;
-        if (trace_frame_is_script(f) ? !is_package(f)
-                                     : !is_runtime(f) && f->module && !is_known_library(f))
+        size_t line;
+        if (kind_of(f, &line) == OWN_CODE)
             return i;
     }
     return -1;

@@ -132,8 +132,8 @@ int64_t sample_distance(struct track_thread *t)
 /* Never less often than all others. */
 uint64_t sample_close_bytes(void)
 {
-    return track_settings.sample_bytes < TRACK_CLOSE_BYTES ? track_settings.sample_bytes
-                                                           : TRACK_CLOSE_BYTES;
+    return track_settings.sample_bytes < BOOK_CLOSE_BYTES ? track_settings.sample_bytes
+                                                          : BOOK_CLOSE_BYTES;
 }
 
 int64_t sample_distance_of(struct track_thread *t, uint64_t mean)

@@ -36,9 +36,7 @@ enum {
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
-    TRACK_CLOSE_BYTES =
-        65536,              /* mean distance between samples of a site that is suspected to leak */
-    TRACK_TICK_BLOCKS = 64, /* between two calls of track_tick(), about */
+    TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
 #ifdef TRACK_OVER_CORE
     TRACK_TICK_BYTES = 131072, /* the same in bytes, at most */
 #else

@@ -164,6 +164,14 @@ class HostsTest(ClusterTest):
         self.assertLess(time.monotonic() - start, crowded(5))
         self.assertEqual(self.answered(h2)[0], {"h1", "h2", "h3"})
 
+    def test_the_asker_s_server_hangs(self):
+        h1, _, _ = self.three_hosts()
+        os.kill(self.servers[0].pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.servers[0].pid, signal.SIGCONT)
+        start = time.monotonic()
+        self.wait_until(lambda: self.answered(h1)[0] == {"h1", "h2", "h3"}, "h1 found another server")
+        self.assertLess(time.monotonic() - start, crowded(9))  # 6 s until it is given up, and the others' routes to it
+
     def programs(self, node, **arguments):
         """By name: what each node holds, and which of them are outliers."""
         status, body = node.get("/api/v1/cluster/programs?limit=1000")

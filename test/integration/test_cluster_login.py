@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from cluster_support import ClusterTest
+from cluster_support import ClusterTest, free_port
 
 OPERATOR, ACCOUNT, USER, SEED = 14 << 3, 0, 20 << 3, 18 << 3
 
@@ -78,12 +78,12 @@ class LoginTest(ClusterTest):
                 f"/CN={name}", "-keyout", key, "-out", certificate)
         return key, certificate
 
-    def certificate(self, authority, name):
+    def certificate(self, authority, name, names="IP:127.0.0.1,DNS:localhost"):
         ca_key, ca = authority
         key, request, certificate = (self.folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", key,
                 "-out", request)
-        extensions = self.file(f"{name}.ext", "subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        extensions = self.file(f"{name}.ext", f"subjectAltName={names}\n")
         openssl("x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile",
                 extensions, "-out", certificate)
         return key, certificate
@@ -121,6 +121,32 @@ class LoginTest(ClusterTest):
         n3 = self.node("n3", url, "--cluster-tls-ca", authority[1], ready=False)
         n3.process.err.wait("cannot join the cluster")
         self.members(n1)
+
+    def test_the_private_server_with_tls(self):
+        authority = self.authority("authority")
+        key, certificate = self.certificate(authority, "server")  # for localhost and 127.0.0.1
+        n1, n2 = (self.node(name, None, ready=False) for name in ("n1", "n2"))
+
+        def run(node, *words):
+            done = node.memoir("cluster", *words, "--state", node.state, "--socket", node.socket)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.split()[-1] if done.stdout else ""
+
+        url = run(n1, "init", "--listen", f"127.0.0.1:{free_port()}", "--advertise", "localhost", "--tls-cert", certificate,
+                  "--tls-key", key, "--tls-ca", authority[1])
+        self.assertRegex(url, "^tls://.*@localhost:")
+        n1.process.err.wait("connected to the cluster")
+        run(n2, "join", url, "--tls-ca", authority[1])
+        n2.process.err.wait("connected to the cluster")
+        self.members(n1)
+
+    def test_a_certificate_of_another_name_is_refused(self):
+        authority = self.authority("authority")
+        key, certificate = self.certificate(authority, "server", "DNS:nats.example")
+        nats = self.nats(f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}\n')
+        n1 = self.node("n1", nats.url.replace("nats://", "tls://"), "--cluster-tls-ca", authority[1], ready=False)
+        n1.process.err.wait("cannot join the cluster: .*(TLS|SSL|certificate)")
+        self.assertTrue(n1.query(table="system", show="total")["result"]["rows"])
 
     def test_nkey(self):
         good, wrong = Key(self.folder, USER), Key(self.folder, USER)

@@ -4,6 +4,8 @@ import hashlib
 import hmac
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +15,12 @@ import unittest
 
 from cluster_support import ACK, FOREIGN, MEMOIR, REFUSE, REPLY, ClusterTest, Signer, Speaker, ask, hello, rows, signed
 from daemon_fixture import BUILD, NOBODY, SANITIZED, Process, as_user, needs_root
+from observe_support import LIBRARY, why_not
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
+from cuda_support import Drive  # noqa: E402
+
+TRACING_REASON = "sanitizers are not traced" if SANITIZED else why_not()
 
 
 class Rights(ClusterTest):
@@ -168,6 +176,39 @@ class Rights(ClusterTest):
         self.assertIn("not traced at the moment", done.stderr)
         self.assertEqual(n1.memoir("cluster", "scan", "n2", "x", env=place).returncode, 2)
         self.assertEqual(n1.memoir("cluster", "key", env=place).stdout.strip(), n1.key())
+
+    @unittest.skipIf(TRACING_REASON, TRACING_REASON)
+    def test_tracing_of_a_process_on_another_node(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url)
+        driver = n1.folder / "driver"  # a file of our own: no other process needs its probes
+        driver.mkdir()
+        shutil.copy(LIBRARY.resolve(), driver / "libcuda.so.1")
+        n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.key()}:root=root", "--trace", "yes", "--trace-socket",
+                       n1.folder / "observe.sock", "--trace-library", driver / "libcuda.so.1")
+        n2.process.err.wait("tracing CUDA programs")
+        drive = Drive(n1.folder, LD_LIBRARY_PATH=str(driver))
+        self.addCleanup(drive.close)
+        drive.ok("primary", 0)
+        drive.ok("alloc", 5 << 20)
+
+        def traced():
+            rows_ = n1.get("/api/v1/traced?node=n2")[1].get("processes", [])
+            return next((r for r in rows_ if r["pid"] == drive.pid), None)
+
+        self.wait_until(lambda: (traced() or {}).get("spaces", {}).get("dram", {}).get("live_bytes") == 5 << 20, "it is traced")
+        place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
+        (n1.folder / "memoird.sock").symlink_to(n1.socket)
+        done = n1.memoir("cluster", "tracing", "n2", drive.pid, "off", env=place)
+        self.assertEqual((done.returncode, done.stdout), (0, "tracing is off\n"), done.stderr)
+        n2.process.err.wait("removed the probes of 1 libraries")
+        self.wait_until(lambda: traced()["off"], "it is off")
+        status, body = n1.post(f"/api/v1/processes/{drive.pid}/tracing?node=n2", {"on": True})
+        self.assertEqual((status, body["state"]), (200, "on"), body)
+        drive.ok("alloc", 3 << 20)
+        self.wait_until(lambda: traced()["spaces"].get("dram", {}).get("live_bytes") == 3 << 20, "it is traced again")
+        self.assertEqual([(a["who"], a["what"], a["status"]) for a in self.audit(n2)],
+                         [("root at n1", f"tracing of PID {drive.pid} {to}", 200) for to in ("off", "on")])
 
     @needs_root
     def test_a_node_that_is_trusted_without_its_key_looks_and_does_not_act(self):

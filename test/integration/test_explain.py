@@ -30,6 +30,26 @@ __attribute__((noinline)) static void touched(void) {
 int main(void) { untouched(); touched(); puts("ready"); fflush(stdout); pause(); }
 """
 
+# As Go does: its heap begins at a fixed address, and stacks lie in it.
+LIKE_GO = """
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static void *wait_here(void *arg) { puts("ready"); fflush(stdout); pause(); return arg; }
+int main(void) {
+    char *heap = mmap((void *)0xc000000000, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    pthread_attr_t attr;
+    pthread_t thread;
+    memset(heap, 1, 4 << 20);
+    pthread_attr_init(&attr);
+    pthread_attr_setstack(&attr, heap + (1 << 20), 1 << 20);
+    pthread_create(&thread, &attr, wait_here, NULL);
+    pthread_join(thread, NULL);
+}
+"""
+
 
 class ExplainTest(CommandTest):
     def start(self, *command, environment=None):
@@ -52,11 +72,15 @@ class ExplainTest(CommandTest):
     def part(self, told, kind, name):
         return sum(part["bytes"] for part in told["parts"] if part["kind"] == kind and name in part["name"])
 
-    def c_program(self):
+    def folder(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-explain-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        subprocess.run(["gcc", "-O1", "-g", "-pthread", PROGRAMS / "hold.c", "-o", folder / "hold"], check=True)
-        return folder / "hold"
+        return folder
+
+    def c_program(self):
+        program = self.folder() / "hold"
+        subprocess.run(["gcc", "-O1", "-g", "-pthread", PROGRAMS / "hold.c", "-o", program], check=True)
+        return program
 
 
 class Runtimes(ExplainTest):
@@ -72,6 +96,20 @@ class Runtimes(ExplainTest):
         told = self.explain(self.start(sys.executable, PROGRAMS / "hold.py"))
         self.assertGreater(self.part(told, "runtime", "CPython"), 40_000_000)
         self.assertGreater(self.part(told, "heap", ""), 8_000_000)
+
+    def test_stacks_that_lie_in_the_heap_of_go_are_part_of_it(self):
+        program = self.folder() / "like_go"
+        subprocess.run(["gcc", "-O1", "-pthread", "-x", "c", "-", "-o", program], input=LIKE_GO, text=True, check=True)
+        told = self.explain(self.start(program))
+        self.assertEqual(self.part(told, "runtime", "Go heap"), 4 << 20)
+        self.assertLess(told["kinds"]["stack"], 1 << 20)
+
+    @unittest.skipUnless(shutil.which("go"), "there is no go")
+    def test_go(self):
+        program = self.folder() / "hold_go"
+        subprocess.run(["go", "build", "-o", program, PROGRAMS / "hold.go"], check=True)
+        told = self.explain(self.start(program))
+        self.assertGreater(self.part(told, "runtime", "Go heap"), 30_000_000)
 
     @unittest.skipUnless(shutil.which("node"), "there is no node")
     def test_node(self):

@@ -60,8 +60,10 @@ static void the_interpreters_way_into_native_code_is_no_own_line(void **state)
 static void a_line_of_a_package_serves_where_the_script_has_none(void **state)
 {
     (void)state;
-    const struct trace_frame frames[] = {NATIVE(torch), SCRIPT(package_line), NATIVE(app)};
+    const struct trace_frame frames[] = {NATIVE(torch), SCRIPT(package_line), NATIVE(python)};
     assert_int_equal(CHOICE(frames), 1);
+    const struct trace_frame embeds[] = {NATIVE(torch), SCRIPT(package_line), NATIVE(app)};
+    assert_int_equal(CHOICE(embeds), 2);
 }
 
 static void the_runtime_and_known_libraries_are_skipped(void **state)
@@ -82,6 +84,20 @@ static void a_runtime_that_is_linked_statically_is_known_by_its_names(void **sta
     (void)state;
     const struct trace_frame frames[] = {NAMED(app, static_line), NAMED(app, function_line)};
     assert_int_equal(CHOICE(frames), 1);
+}
+
+static void calls_compiled_into_each_other_are_looked_through(void **state)
+{
+    (void)state;
+    const struct trace_line lines[] = {{"std::vector<float>::resize(unsigned long)",
+                                        "/usr/include/c++/12/bits/stl_vector.h", 1011},
+                                       {"batch_load(int)", "/home/ann/batch.cpp", 31},
+                                       {"main", "/home/ann/batch.cpp", 90}};
+    const struct trace_frame frames[] = {NATIVE(driver),
+                                         {.module = &app, .lines = lines, .n_lines = 3}};
+    assert_int_equal(CHOICE(frames), 1);
+    assert_int_equal(trace_frame_line(&frames[1])->line, 31);
+    assert_null(trace_frame_line(&frames[0]));
 }
 
 static void the_module_is_the_library_that_asked(void **state)
@@ -269,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_line_of_a_package_serves_where_the_script_has_none),
         cmocka_unit_test(the_runtime_and_known_libraries_are_skipped),
         cmocka_unit_test(a_runtime_that_is_linked_statically_is_known_by_its_names),
+        cmocka_unit_test(calls_compiled_into_each_other_are_looked_through),
         cmocka_unit_test(the_module_is_the_library_that_asked),
         cmocka_unit_test(the_caller_is_of_the_same_language),
         cmocka_unit_test(lines_that_several_stacks_share_tell_their_caller),

@@ -58,10 +58,9 @@ static void blocks_without_bytes_are_judged_by_their_number(void **state)
     assert_int_equal(r.grown_bytes, 0);
     check_near(r.bytes_per_s, 0, 0);
     check_near(r.blocks_per_s, 4, 0.01);
-    check_words(
-        &r,
-        "rose by 114 blocks of no bytes in 30.0 s, in 17 of 17 parts of the time, without slowing; "
-        "nothing was freed.");
+    check_words(&r,
+                "rose by 114 blocks of no bytes in 30.0 s, in 17 of 17 intervals, without slowing; "
+                "nothing was freed.");
     for (size_t i = 0; i < LOOKS; i++)
         points[i].freed_blocks = points[i].alloc_blocks; /* they come and go */
     r = judge(LOOKS, NULL);
@@ -139,10 +138,9 @@ static void a_leak_has_its_rate_and_its_beginning(void **state)
     assert_true(r.confidence >= 0.8 && r.confidence < 1);
     assert_int_equal(r.since_ns, points[0].time_ns);
     check_near(r.freed_share, 0, 0);
-    check_words(
-        &r,
-        "rose by 119.5 MB in 30.0 s, in 17 of 17 parts of the time, without slowing; nothing was "
-        "freed.");
+    check_words(&r,
+                "rose by 119.5 MB in 30.0 s, in 17 of 17 intervals, without slowing; nothing was "
+                "freed.");
 }
 
 static void too_short_a_watch_tells_what_it_needs(void **state)

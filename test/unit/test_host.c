@@ -300,6 +300,7 @@ struct rates {
 
 static void rates_refresh(struct rates *r, double seconds, uint64_t pages)
 {
+    host_windows_init(&r->host);
     r->host.time_ns = (uint64_t)llround(seconds * 1000) * (NS_PER_S / 1000);
     host_ticks_advance(&r->host);
     r->row.p.valid = HOST_HAS_MEMORY;

@@ -40,6 +40,8 @@ export interface Suspect {
   why: string[]
   series: { t: number[]; bytes: number[] }
   samples: { address: string; bytes: number; age: number }[]
+  /** Places in the runtime or library through which the line asks, where there are several. */
+  places?: number
 }
 export interface SuspectsAnswer {
   suspects: Suspect[]

@@ -11,13 +11,13 @@ interface PartKind {
 }
 
 export const PARTS: PartKind[] = [
-  { id: 'anon', name: "programs' own", help: 'heap, stacks and other memory of programs (anon)' },
+  { id: 'anon', name: 'anonymous', help: 'heap, stacks and other memory of programs (anon)' },
   { id: 'shmem', name: 'shared, tmpfs', help: 'shared memory and files on tmpfs (shmem)' },
   { id: 'hugetlb', name: 'huge pages', help: 'huge pages set aside (hugetlb)' },
   { id: 'cache', name: 'files', help: 'files kept in memory, given up when memory is needed (cache)' },
   { id: 'buffers', name: 'disk blocks', help: 'blocks of disks, given up when memory is needed (buffers)' },
-  { id: 'slab_reclaimable', name: 'kernel, can give up', help: "structures of the kernel that can be given up (slab_reclaimable)" },
-  { id: 'slab_unreclaimable', name: 'kernel, cannot', help: 'structures of the kernel that cannot be given up (slab_unreclaimable)' },
+  { id: 'slab_reclaimable', name: 'kernel (reclaimable)', help: "structures of the kernel that can be given up (slab_reclaimable)" },
+  { id: 'slab_unreclaimable', name: 'kernel (unreclaimable)', help: 'structures of the kernel that cannot be given up (slab_unreclaimable)' },
   { id: 'page_tables', name: 'page tables', help: 'where the pages of programs are (page_tables)' },
   { id: 'kernel_stacks', name: 'kernel stacks', help: 'stacks of the kernel (kernel_stacks)' },
   { id: 'percpu', name: 'per processor', help: "the kernel's memory of each processor (percpu)" },

@@ -21,6 +21,8 @@ const KINDS: { id: string; name: string; color: string; help: string }[] = [
 const NAMED_MAX = 6
 const NAMED_SHARE = 0.02
 
+const kindColor = (id: string): string => `var(--part-${KINDS.find((kind) => kind.id === id)?.color ?? 'unattributed'})`
+
 /** The bar's parts: kinds that have any. */
 export function explainParts(kinds: Record<string, number>): Part[] {
   return KINDS.filter((kind) => kinds[kind.id]).map((kind) => ({
@@ -34,6 +36,7 @@ export function explainParts(kinds: Record<string, number>): Part[] {
 }
 
 interface Named {
+  kind: string
   name: string
   via?: string | null | undefined
   bytes: number
@@ -41,10 +44,10 @@ interface Named {
 
 /** The largest things that have a name of their own: call sites instead of malloc's parts where they are known. */
 export function explainNames(answer: Pick<Explain, 'parts' | 'sites' | 'rss_bytes'>): Named[] {
-  const sites = answer.sites?.map((site) => ({ name: site.site, via: site.via, bytes: site.bytes })) ?? null
+  const sites = answer.sites?.map((site) => ({ kind: 'heap', name: site.site, via: site.via, bytes: site.bytes })) ?? null
   const parts = answer.parts
     .filter((part) => !part.folded && !(sites && part.kind === 'heap'))
-    .map((part) => ({ name: part.name, bytes: part.bytes }))
+    .map((part) => ({ kind: part.kind, name: part.name, bytes: part.bytes }))
   return [...(sites ?? []), ...parts]
     .filter((named) => named.bytes >= answer.rss_bytes * NAMED_SHARE)
     .sort((a, b) => b.bytes - a.bytes)
@@ -58,16 +61,23 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
   return (
     <Card class="explain" title="Where its resident memory is" end={<span class="muted">sums to {bytes(data.rss_bytes)} RSS</span>}>
       <Stack label="resident memory" parts={explainParts(data.kinds as Record<string, number>)} total={data.rss_bytes} />
-      <p class="muted small">
-        {explainNames(data).map((named, i) => (
-          <span key={named.name} class="explain-name" data-tip={`${percent((named.bytes / data.rss_bytes) * 100)} of RSS`}>
-            {i > 0 && ' · '}
-            {named.name}
-            {named.via && ` via ${named.via}`} <b>{bytes(named.bytes)}</b>
-          </span>
+      <h3>Largest parts</h3>
+      <ul class="explain-names">
+        {explainNames(data).map((named) => (
+          <li key={`${named.kind} ${named.name} ${named.via ?? ''}`}>
+            <span class="swatch" style={{ backgroundColor: kindColor(named.kind) }} />
+            <span class="num">{bytes(named.bytes)}</span>
+            <span class="num muted">{percent((named.bytes / data.rss_bytes) * 100)}</span>
+            <span class="clip" data-tip={named.name}>
+              {named.name}
+              {named.via && <span class="muted"> via {named.via}</span>}
+            </span>
+          </li>
         ))}
-        {data.live_absent_bytes ? `; ${bytes(data.live_absent_bytes)} in use and not resident` : ''}
-      </p>
+      </ul>
+      {data.live_absent_bytes ? (
+        <p class="muted small">Not in the sum: {bytes(data.live_absent_bytes)} in use on the heap are not resident.</p>
+      ) : null}
     </Card>
   )
 }

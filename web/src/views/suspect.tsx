@@ -27,7 +27,8 @@ function Place({ suspect, process }: { suspect: Suspect; process: boolean }): JS
     <span class="suspect-place clip">
       <b data-tip={suspect.site?.function ?? undefined}>{siteName(suspect.site)}</b>
       {place && <span class="muted mono"> {place}</span>}
-      {suspect.site?.via && <span class="muted"> via {suspect.site.via}</span>}
+      {suspect.site?.via && !suspect.places && <span class="muted"> via {suspect.site.via}</span>}
+      {suspect.places && <span class="muted"> in {suspect.places} ways</span>}
       {process && (
         <span class="muted">
           {' in '}

@@ -7,7 +7,9 @@ import { link } from '../base/route'
 import { evenly } from '../draw/trend'
 import { Badge, Card, Empty, ProblemBox, Waiting } from '../kit/parts'
 import { Spark } from '../kit/spark'
-import { siteName, sitePlace, suspectsOf } from './suspect_model'
+import { siteName, sitePlace, suspectsOf, worstOfEach } from './suspect_model'
+
+const LINES_MAX = 6 // the worst of each process; the rest is on the screen of leaks
 
 export function SuspectList(): JSX.Element {
   const { data: told, problem } = useResource<LeaksAnswer>('/leaks', {}, { every: 5000 })
@@ -20,9 +22,11 @@ export function SuspectList(): JSX.Element {
         <Nothing data={data} />
       ) : (
         <ul class="lines suspects">
-          {data.suspects.slice(0, 6).map((s) => (
-            <Line key={`${s.pid} ${s.site?.function ?? ''} ${s.site?.line ?? ''}`} suspect={s} />
-          ))}
+          {worstOfEach(data.suspects)
+            .slice(0, LINES_MAX)
+            .map(({ suspect, more }) => (
+              <Line key={suspect.pid} suspect={suspect} more={more} />
+            ))}
         </ul>
       )}
       {data && data.stopped.length > 0 && (
@@ -41,7 +45,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
         <span>
           {data.ready
             ? `${data.watched} places in the code of tracked programs are watched, and none of them grows.`
-            : 'A verdict takes a while: a program that fills its caches at first is no leak.'}
+            : 'A verdict takes about half a minute: a program that fills its caches at first has no leak.'}
         </span>
       </Empty>
     )
@@ -67,7 +71,7 @@ function Nothing({ data }: { data: SuspectsAnswer }): JSX.Element {
   )
 }
 
-function Line({ suspect }: { suspect: Suspect }): JSX.Element {
+function Line({ suspect, more }: { suspect: Suspect; more: number }): JSX.Element {
   const { site } = suspect
   const where = site?.function ? siteName(site) : sitePlace(site) || site?.text || 'unknown place'
   const beside = site?.function ? sitePlace(site) : ''
@@ -77,7 +81,11 @@ function Line({ suspect }: { suspect: Suspect }): JSX.Element {
         {suspect.level}
       </Badge>
       <a class="clip" href={link(`process/${suspect.pid}`, { tab: 'leaks' })} title={`${[where, beside].filter(Boolean).join(' ')}, ${suspect.program} (PID ${suspect.pid})`}>
-        <span class="mono">{where}</span> <span class="muted">{beside} in {suspect.program} {suspect.pid}</span>
+        <span class="mono">{where}</span>{' '}
+        <span class="muted">
+          {beside} in {suspect.program} {suspect.pid}
+          {more > 0 && `, and ${more} more`}
+        </span>
       </a>
       {suspect.series ? <Spark label={`live bytes of ${where}`} values={evenly(suspect.series.t, suspect.series.bytes)} tone="bad" height={18} /> : <span />}
       <span class="num muted">{bytes(suspect.live_bytes)}</span>

@@ -42,7 +42,7 @@ function suspectOf(row: Row, time: string): Suspect {
     confidence: figure(row, 'confidence'),
     rate: figure(row, 'growth') ?? 0,
     live_bytes: figure(row, 'bytes') ?? 0,
-    live_blocks: figure(row, 'blocks'),
+    live_blocks: figure(row, 'blocks') || null,
     since: growing == null ? null : new Date(Date.parse(time) - growing * 1000).toISOString(),
     since_watched: growing != null && growing >= 0.95 * (figure(row, 'watched') ?? Infinity),
     limit: left == null ? null : { in_s: left, bytes: figure(row, 'limit') ?? 0, what: text(row, 'limit_kind') ?? '' },
@@ -67,7 +67,7 @@ function suspectOf(row: Row, time: string): Suspect {
 /** What GET /leaks answers, for the page. */
 export function suspectsOf(answer: LeaksAnswer | null): SuspectsAnswer | null {
   return answer && {
-    suspects: answer.rows.map((row) => suspectOf(row as Row, answer.time)),
+    suspects: mergeSuspects(answer.rows.map((row) => suspectOf(row as Row, answer.time))),
     stopped: answer.watch?.stopped ?? [],
     books: answer.watch?.books ?? 0,
     watched: answer.watch?.sites ?? 0,
@@ -89,6 +89,45 @@ export function sitePlace(site: Site | null): string {
 /** The same while the page lives: what an opened suspect is found by after the next look, and in an address. */
 export const suspectKey = (suspect: Suspect): string =>
   [suspect.pid, siteName(suspect.site), sitePlace(suspect.site)].join('~')
+
+/** One line of code asks in several places of its runtime or its library: one suspect for all that share a name. The evidence is that
+ * of the place that grows fastest. */
+export function mergeSuspects(suspects: Suspect[]): Suspect[] {
+  const groups = new Map<string, Suspect[]>()
+  for (const suspect of suspects) {
+    const key = suspectKey(suspect)
+    groups.set(key, [...(groups.get(key) ?? []), suspect])
+  }
+  return [...groups.values()].map((group) => (group.length === 1 ? (group[0] as Suspect) : mergeGroup(rankSuspects(group))))
+}
+
+function mergeGroup(group: Suspect[]): Suspect {
+  const first = group[0] as Suspect
+  const rate = group.reduce((sum, s) => sum + Math.max(s.rate, 0), 0)
+  const room = Math.min(...group.map((s) => (s.limit ? s.limit.in_s * s.rate : Infinity)))
+  const t = first.series.t
+  const same = group.every((s) => s.series.t.length === t.length)
+  return {
+    ...first,
+    rate,
+    live_bytes: group.reduce((sum, s) => sum + s.live_bytes, 0),
+    live_blocks: group.some((s) => s.live_blocks == null) ? null : group.reduce((sum, s) => sum + (s.live_blocks ?? 0), 0),
+    limit: first.limit && rate > 0 && Number.isFinite(room) ? { ...first.limit, in_s: room / rate } : first.limit,
+    series: same ? { t, bytes: t.map((_, i) => group.reduce((sum, s) => sum + (s.series.bytes[i] ?? 0), 0)) } : first.series,
+    places: group.length,
+  }
+}
+
+/** The worst of each process, with how many more it has. */
+export function worstOfEach(suspects: Suspect[]): { suspect: Suspect; more: number }[] {
+  const all = new Map<number, { suspect: Suspect; more: number }>()
+  for (const suspect of rankSuspects(suspects)) {
+    const known = all.get(suspect.pid)
+    if (known) known.more++
+    else all.set(suspect.pid, { suspect, more: 0 })
+  }
+  return [...all.values()]
+}
 
 /** What matters most first: the verdict, then what runs out soonest, then what grows fastest. */
 export function rankSuspects(suspects: Suspect[]): Suspect[] {
@@ -120,13 +159,13 @@ export function limitSentence(suspect: Suspect): string {
 
 /** "It holds 44.7 MB in 105 blocks, and has grown since 19:20:13." */
 export function heldSentence(suspect: Suspect): string {
-  const blocks = `${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
+  const blocks = suspect.live_blocks == null ? '' : ` in ${count(suspect.live_blocks)} ${suspect.live_blocks === 1 ? 'block' : 'blocks'}`
   const since = !suspect.since
     ? ''
     : suspect.since_watched
       ? `, and has grown for as long as it is watched, since ${clock(suspect.since)}`
       : `, and has grown since ${clock(suspect.since)}`
-  return `It holds ${bytes(suspect.live_bytes)} in ${blocks}${since}.`
+  return `It holds ${bytes(suspect.live_bytes)}${blocks}${since}.`
 }
 
 /** The detector says what "it" did: "rose by 40 MB" becomes a sentence. */
