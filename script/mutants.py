@@ -223,8 +223,10 @@ def expression_mutants(source, i):
             last = source.partner[last + 1] if source.at(last + 1) in PAIRS else last + 2
         yield i, last, "logic", "!!" + source.raw(i + 1, last)
     elif token.kind == "number" and re.match(r"[1-9]\d*$", token.text):
+        divisor = source.at(i - 1) in ("/", "%")  # by 0 means anything to a compiler
         for change in ["0", "1"] if token.text != "1" else ["0"]:
-            yield i, i, "constant", change
+            if not (divisor and change == "0"):
+                yield i, i, "constant", change
     elif token.text in ("true", "false"):
         yield i, i, "constant", "false" if token.text == "true" else "true"
 

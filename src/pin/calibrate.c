@@ -11,6 +11,7 @@
 #include "pin/crew.h"
 #include "pin/manager.h"
 #include "pin/region.h"
+#include "pin/registration.h"
 #include "pin/stage.h"
 
 enum {
@@ -20,15 +21,18 @@ enum {
     MIB = 1 << 20,
     TOUCH_BYTES = 16 << 20,
     WARM_BYTES = 16 << 20,
-    WARM_MS = 60, /* a link that was idle needs up to so long until it is at full speed */
+    ROOM_BYTES = 256 << 20, /* of host memory: more than caches hold */
+    WARM_MS = 60,           /* a link that was idle needs up to so long until it is at full speed */
 };
+static const uint64_t room_headroom = UINT64_C(2) << 30; /* that must be left for that */
 static const uint64_t points[POINTS] = {64 << 10, 512 << 10, 4 * MIB, 16 * MIB, 64 * MIB};
 
 struct bench {
     const struct pin_driver *driver;
     char *host;
-    uint64_t bytes;
-    uint64_t used; /* of them, by smaller sizes */
+    uint64_t room;  /* of host memory */
+    uint64_t bytes; /* of device memory: the largest copy */
+    uint64_t used;  /* of the host memory, by smaller sizes */
     CUdeviceptr device;
     struct pin_cost *cost;
 };
@@ -66,7 +70,7 @@ static bool copies(const struct bench *b, char *host, uint64_t bytes, uint64_t *
 
 static bool point(struct bench *b, uint64_t bytes)
 {
-    bool fresh = b->used + REGISTERS * bytes <= b->bytes;
+    bool fresh = b->used + REGISTERS * bytes <= b->room;
     char *base = b->host + (fresh ? b->used : 0);
     struct pin_cost *c = b->cost;
     unsigned i = 63 - (unsigned)__builtin_clzll(bytes) - PIN_COST_FIRST_SHIFT;
@@ -147,33 +151,35 @@ static void warm_up(const struct bench *b)
 
 /* ---- staging ---- */
 
-static bool staged_once(const struct bench *b, uint64_t bytes, enum pin_direction to,
+static bool staged_once(const struct bench *b, char *host, uint64_t bytes, enum pin_direction to,
                         unsigned threads, uint64_t *ret_ns)
 {
     struct stage stage;
     uint64_t start = clock_monotonic_ns();
-    if (!stage_begin(&stage, b->host, b->device, bytes, to, NULL, false, threads))
+    if (!stage_begin(&stage, host, b->device, bytes, to, NULL, false, threads))
         return false;
-    CUresult r = to == PIN_TO_DEVICE ? b->driver->memcpyHtoD(b->device, b->host, STAGE_PROBE)
-                                     : b->driver->memcpyDtoH(b->host, b->device, STAGE_PROBE);
+    CUresult r = to == PIN_TO_DEVICE ? b->driver->memcpyHtoD(b->device, host, STAGE_PROBE)
+                                     : b->driver->memcpyDtoH(host, b->device, STAGE_PROBE);
     bool fine = r == CUDA_SUCCESS && stage_run(&stage);
     stage_end(&stage);
     *ret_ns = clock_monotonic_ns() - start;
     return fine;
 }
 
-/* One number of threads and one direction, at the points that are large enough. What cannot be
- * measured stays 0, and is not used. */
+/* One number of threads and one direction, at the points that are large enough; each time in another
+ * place, since what a cache holds is copied twice as fast. What cannot be measured stays 0, and is
+ * not used. */
 static void staged(const struct bench *b, unsigned count, enum pin_direction to)
 {
     uint64_t *table = b->cost->staged_ns[count][to];
     uint32_t known = 0;
     for (unsigned i = 0; i < POINTS && points[i] <= b->bytes; i++) {
-        uint64_t t[TRIES], first;
-        bool fine =
-            points[i] >= PIN_STAGE_MIN && staged_once(b, points[i], to, 1u << count, &first);
+        uint64_t t[TRIES], first, places = b->room / points[i];
+        bool fine = points[i] >= PIN_STAGE_MIN && staged_once(b, b->host + (places - 1) * points[i],
+                                                              points[i], to, 1u << count, &first);
         for (unsigned n = 0; n < TRIES && fine; n++)
-            fine = staged_once(b, points[i], to, 1u << count, &t[n]);
+            fine =
+                staged_once(b, b->host + n % places * points[i], points[i], to, 1u << count, &t[n]);
         if (!fine)
             continue;
         unsigned at = 63 - (unsigned)__builtin_clzll(points[i]) - PIN_COST_FIRST_SHIFT;
@@ -219,15 +225,17 @@ int pin_calibrate_measure(const struct pin_driver *driver, struct pin_cost *ret)
     while (driver->memAlloc(&b.device, b.bytes) != CUDA_SUCCESS)
         if ((b.bytes /= 4) < 4 * MIB)
             return -ENOMEM;
-    char *map = region_table(b.bytes + REGION_LARGE_UNIT);
+    uint64_t headroom;
+    b.room = pin_headroom(&headroom) && headroom >= room_headroom ? ROOM_BYTES : b.bytes;
+    char *map = region_table(b.room + REGION_LARGE_UNIT);
     int r = -ENOMEM;
     if (map) {
         b.host = (char *)(((uintptr_t)map + REGION_LARGE_UNIT - 1) &
                           ~(uintptr_t)(REGION_LARGE_UNIT - 1));
-        (void)madvise(b.host, b.bytes, MADV_HUGEPAGE);
-        memset(b.host, 1, b.bytes);
+        (void)madvise(b.host, b.room, MADV_HUGEPAGE);
+        memset(b.host, 1, b.room);
         r = measure(&b);
-        munmap(map, b.bytes + REGION_LARGE_UNIT);
+        munmap(map, b.room + REGION_LARGE_UNIT);
     }
     driver->memFree(b.device);
     if (r == 0)

@@ -134,6 +134,14 @@ static void observe(const struct pin_copy *copy, bool pinned, uint64_t end_ns)
                             end_ns - copy->started_ns);
 }
 
+/* Under the lock. */
+static void learn(const struct pin_copy *copy)
+{
+    if (copy->staged && pin_settings.adapt)
+        pin_cost_learn_staged(&pin_manager.policy.cost, copy->stage_threads, copy->bytes, copy->to,
+                              copy->staged_ns);
+}
+
 void pin_copy_end(struct pin_copy *copy, bool done)
 {
     struct pin_manager *m = &pin_manager;
@@ -141,8 +149,9 @@ void pin_copy_end(struct pin_copy *copy, bool done)
     uint64_t end_ns = copy->started_ns ? clock_monotonic_ns() : 0;
     bool shadow = copy->stage_threads && pin_settings.mode == PIN_SHADOW;
     if (!e && done && (copy->staged || shadow) && pin_lock()) {
-        pin_policy_staged(&m->policy, copy->bytes, copy->to);
+        pin_policy_staged(&m->policy, NULL, copy->bytes, copy->to);
         observe(copy, false, end_ns);
+        learn(copy);
         m->counts.staged_copies += copy->staged;
         m->counts.staged_bytes += copy->staged ? copy->bytes : 0;
         pin_unlock();
@@ -150,6 +159,7 @@ void pin_copy_end(struct pin_copy *copy, bool done)
     if (e && done && pin_lock()) {
         pin_policy_copied(&m->policy, &e->account, copy->bytes, copy->to, pin_now_ns());
         observe(copy, e->account.pinned, end_ns);
+        learn(copy);
         m->counts.copies[copy->to]++;
         m->counts.copied_bytes[copy->to] += copy->bytes;
         if (copy->pinned) {
@@ -158,7 +168,7 @@ void pin_copy_end(struct pin_copy *copy, bool done)
         }
         /* Mode shadow stages nothing, and counts what would have been. */
         if (copy->staged || shadow)
-            pin_policy_staged(&m->policy, copy->bytes, copy->to);
+            pin_policy_staged(&m->policy, &e->account, copy->bytes, copy->to);
         m->counts.staged_copies += copy->staged;
         m->counts.staged_bytes += copy->staged ? copy->bytes : 0;
         pin_state_block(e);

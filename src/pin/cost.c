@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { LAST = PIN_COST_SIZES - 1 };
+enum { LAST = PIN_COST_SIZES - 1, MILLE = 1000, MILLE_MIN = 250, MILLE_MAX = 8000 };
 static const uint64_t ns_max = UINT64_C(1000000000000);
 
 static uint64_t size_at(unsigned i)
@@ -32,6 +32,55 @@ static unsigned threads_of(unsigned count)
     return 1u << count;
 }
 
+/* ---- what this process finds ---- */
+
+static uint64_t found(uint64_t table_ns, uint32_t mille)
+{
+    return mille ? (uint64_t)((unsigned __int128)table_ns * mille / MILLE) : table_ns;
+}
+
+static void learn(uint32_t *mille, uint64_t table_ns, uint64_t took_ns)
+{
+    unsigned __int128 ratio = (unsigned __int128)took_ns * MILLE / (table_ns ? table_ns : 1);
+    uint32_t now = ratio < MILLE_MIN ? MILLE_MIN : ratio > MILLE_MAX ? MILLE_MAX : (uint32_t)ratio;
+    uint32_t before = *mille ? *mille : MILLE;
+    *mille = (3 * before + now) / 4;
+}
+
+void pin_cost_learn_staged(struct pin_cost *cost, unsigned threads, uint64_t bytes,
+                           enum pin_direction to, uint64_t took_ns)
+{
+    for (unsigned i = 0; i < PIN_STAGE_COUNTS; i++)
+        if (threads_of(i) == threads)
+            learn(&cost->staged_mille[i][to], pin_cost_at(cost->staged_ns[i][to], bytes), took_ns);
+}
+
+void pin_cost_learn_register(struct pin_cost *cost, uint64_t bytes, uint64_t took_ns)
+{
+    learn(&cost->register_mille, pin_cost_at(cost->register_ns, bytes), took_ns);
+}
+
+static void fade(uint32_t *mille)
+{
+    if (*mille > MILLE)
+        *mille -= (*mille - MILLE + 63) / 64;
+    else if (*mille)
+        *mille += (MILLE - *mille) / 64;
+}
+
+void pin_cost_forget(struct pin_cost *cost)
+{
+    fade(&cost->register_mille);
+    for (unsigned i = 0; i < PIN_STAGE_COUNTS; i++)
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
+            fade(&cost->staged_mille[i][d]);
+}
+
+uint64_t pin_cost_register_ns(const struct pin_cost *cost, uint64_t bytes)
+{
+    return found(pin_cost_at(cost->register_ns, bytes), cost->register_mille);
+}
+
 /* The number of threads that is fastest, and what the copy takes then. */
 static unsigned stage_best(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to,
                            uint64_t *ret_ns)
@@ -40,7 +89,7 @@ static unsigned stage_best(const struct pin_cost *cost, uint64_t bytes, enum pin
     unsigned best = 0;
     *ret_ns = pageable;
     for (unsigned i = 0; bytes >= PIN_STAGE_MIN && i < PIN_STAGE_COUNTS; i++) {
-        uint64_t ns = pin_cost_at(cost->staged_ns[i][to], bytes);
+        uint64_t ns = found(pin_cost_at(cost->staged_ns[i][to], bytes), cost->staged_mille[i][to]);
         if (ns && threads_of(i) <= cost->stage_cpus && ns < *ret_ns && ns < pageable / 10 * 9) {
             best = threads_of(i);
             *ret_ns = ns;
@@ -76,7 +125,7 @@ uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pi
 
 uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes)
 {
-    return pin_cost_at(cost->register_ns, bytes) + pin_cost_at(cost->unregister_ns, bytes);
+    return pin_cost_register_ns(cost, bytes) + pin_cost_at(cost->unregister_ns, bytes);
 }
 
 static bool table_valid(const uint64_t table[static PIN_COST_SIZES])

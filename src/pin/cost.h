@@ -28,7 +28,10 @@ struct pin_cost {
     uint64_t touch_ns_mib; /* to fault 1 MiB in and fill it, on huge pages where there are any */
     /* A copy of pageable memory through the staging ring (stage.h); 0: not measured. */
     uint64_t staged_ns[PIN_STAGE_COUNTS][PIN_DIRECTIONS][PIN_COST_SIZES];
-    unsigned stage_cpus; /* of this process, not of the machine: threads that may copy; 0: none */
+    /* Of this process, not of the machine: */
+    unsigned stage_cpus; /* threads that may copy; 0: none */
+    /* What it really took, in thousandths of the tables; 0: nothing is known. */
+    uint32_t staged_mille[PIN_STAGE_COUNTS][PIN_DIRECTIONS], register_mille;
 };
 
 /* A table at any size: a constant below its first point, a straight line between points, in
@@ -43,9 +46,19 @@ unsigned pin_cost_stage_threads(const struct pin_cost *cost, uint64_t bytes, enu
 uint64_t pin_cost_unpinned_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
 uint64_t pin_cost_staging_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
 
+/* A copy was staged with so many threads, or memory registered, and took `took_ns`: the figures
+ * follow by a quarter of the difference. Programs use the processors and caches that staging needs,
+ * and no calibration knows how much. */
+void pin_cost_learn_staged(struct pin_cost *cost, unsigned threads, uint64_t bytes,
+                           enum pin_direction to, uint64_t took_ns);
+void pin_cost_learn_register(struct pin_cost *cost, uint64_t bytes, uint64_t took_ns);
+/* What was learned fades: call it now and then. So what was slow for a while is tried again. */
+void pin_cost_forget(struct pin_cost *cost);
+
 /* What one copy of `bytes` takes less if they are pinned; 0 where that is no gain. */
 uint64_t pin_cost_saving_ns(const struct pin_cost *cost, uint64_t bytes, enum pin_direction to);
 
+uint64_t pin_cost_register_ns(const struct pin_cost *cost, uint64_t bytes);
 /* Registering, and unregistering later. */
 uint64_t pin_cost_pin_ns(const struct pin_cost *cost, uint64_t bytes);
 

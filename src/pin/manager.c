@@ -63,7 +63,8 @@ static bool make(struct pin_manager *m)
     struct pin_cost cost;
     struct pin_policy_options options = {.mode = policy_mode(pin_settings.mode),
                                          .budget_bytes = UINT64_MAX,
-                                         .lease_bytes = PIN_LEASE_BYTES};
+                                         .lease_bytes = PIN_LEASE_BYTES,
+                                         .keeps = pin_settings.unlimited};
     m->sites = region_table(PIN_SITES_ROOM * sizeof(struct pin_site));
     if (!m->sites || !callsite_init() || region_init(&m->region) < 0)
         return false;
@@ -280,7 +281,8 @@ static struct extent *live_at(const void *block)
 static bool pool_takes(const struct pin_manager *m, const struct extent *e)
 {
     uint64_t room = m->peak_pinned > PIN_POOL_MIN ? m->peak_pinned : PIN_POOL_MIN;
-    return !m->dead && m->region.idle_bytes + e->registered_bytes <= room &&
+    return !m->dead &&
+           (m->policy.options.keeps || m->region.idle_bytes + e->registered_bytes <= room) &&
            m->policy.pinned_bytes + e->registered_bytes <= m->policy.options.budget_bytes;
 }
 

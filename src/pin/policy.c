@@ -9,9 +9,9 @@ enum {
     MIB = 1 << 20,
     MEAN_PART = 4,  /* weight of the newest block in a site's mean: one in so many */
     EVICT_GAIN = 2, /* a promotion must be worth so many times what it evicts */
-    FADE_COPIES = 16,
 };
-static const uint64_t half_life_min_ns = 50 * NS_PER_MS, half_life_max_ns = 10 * NS_PER_S;
+static const uint64_t half_life_ns = 10 * NS_PER_S;    /* of savings, for eviction */
+static const uint64_t interval_min_ns = 2 * NS_PER_MS; /* copies come in bursts */
 static const uint64_t sum_max = UINT64_MAX / 4;
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -126,17 +126,23 @@ static void list_remove(struct pin_policy *policy, struct pin_account *a)
     a->site->pinned_bytes -= less(a->bytes, a->site->pinned_bytes);
 }
 
-/* Of its savings. */
-static uint64_t half_life(const struct pin_account *a)
+/* The usual time between its copies: of the last ones, or of all if that is longer, since bursts may
+ * come again and again. */
+static uint64_t interval_of(const struct pin_account *a)
 {
-    uint64_t ns = a->intervals ? scale(a->interval_ns, FADE_COPIES, 1) : half_life_max_ns;
-    return ns < half_life_min_ns ? half_life_min_ns : less(ns, half_life_max_ns);
+    uint64_t copies = a->copies[0] + a->copies[1];
+    uint64_t all = copies > 1 ? (a->copied_at_ns - a->first_at_ns) / (copies - 1) : 0;
+    uint64_t most = a->interval_ns > all ? a->interval_ns : all;
+    return most > interval_min_ns ? most : interval_min_ns;
 }
 
 static uint64_t recent(const struct pin_account *a, uint64_t now_ns)
 {
-    uint64_t halves = now_ns > a->recent_at_ns ? (now_ns - a->recent_at_ns) / half_life(a) : 0;
-    return halves > 62 ? 0 : a->recent_ns >> halves;
+    uint64_t idle = now_ns > a->recent_at_ns ? now_ns - a->recent_at_ns : 0;
+    uint64_t halves = idle / half_life_ns;
+    uint64_t value = halves > 62 ? 0 : a->recent_ns >> halves;
+    uint64_t gaps = a->intervals ? less(idle / interval_of(a), UINT32_MAX) : 0;
+    return gaps > 1 ? value / (gaps * gaps) : value;
 }
 
 /* ---- events ---- */
@@ -167,8 +173,9 @@ static uint64_t price_of(const struct pin_policy *policy, const struct pin_accou
 static uint64_t promotion_cost(const struct pin_policy *policy, const struct pin_account *a,
                                unsigned in_flight)
 {
-    uint64_t stall = scale(pin_cost_at(policy->cost.register_ns, a->bytes), in_flight, 1);
-    return add(add(pin_cost_pin_ns(&policy->cost, a->bytes), stall), price_of(policy, a));
+    uint64_t enter = pin_cost_register_ns(&policy->cost, a->bytes);
+    uint64_t pin = policy->options.keeps ? enter : pin_cost_pin_ns(&policy->cost, a->bytes);
+    return add(add(pin, scale(enter, in_flight, 1)), price_of(policy, a));
 }
 
 /* Of the rules at the top of policy.h, the one that promotes; or why none does. */
@@ -246,7 +253,7 @@ struct pin_decision pin_policy_before_copy(struct pin_policy *policy, struct pin
     enum pin_reason reason = rule(policy, a, d.saving_ns, d.cost_ns);
     if (reason == PIN_REASON_NOT_YET) {
         uint64_t price = price_of(policy, a), cost = d.cost_ns - less(price, d.cost_ns);
-        bool funded = price && a->site->surplus_ns >= price;
+        bool funded = price && (a->staged_ns >= price || a->site->surplus_ns >= price);
         bool lease = a->bytes <= policy->options.lease_bytes;
         if ((funded || lease) && promotes(rule(policy, a, d.saving_ns, cost))) {
             d.cost_ns = cost;
@@ -285,8 +292,10 @@ void pin_policy_promoted(struct pin_policy *policy, struct pin_account *a,
     a->period_saved_ns = 0;
     a->unpaid_ns = decision->cost_ns;
     if (decision->funded) {
-        uint64_t price = less(price_of(policy, a), a->site->surplus_ns);
-        a->site->surplus_ns -= price;
+        uint64_t price = price_of(policy, a);
+        uint64_t *from = a->staged_ns >= price ? &a->staged_ns : &a->site->surplus_ns;
+        price = less(price, *from);
+        *from -= price;
         policy->funded_ns = add(policy->funded_ns, price);
     }
     if (a->leased) {
@@ -310,7 +319,9 @@ void pin_policy_failed(struct pin_policy *policy, struct pin_account *a)
 static void interval_update(struct pin_account *a, uint64_t now_ns)
 {
     uint64_t gap = now_ns > a->copied_at_ns ? now_ns - a->copied_at_ns : 0;
-    if (a->copies[0] + a->copies[1] > 1) {
+    if (a->copies[0] + a->copies[1] == 1) {
+        a->first_at_ns = now_ns;
+    } else {
         a->interval_ns = a->intervals ? (a->interval_ns * (MEAN_PART - 1) + gap) / MEAN_PART : gap;
         a->intervals = true;
     }
@@ -348,7 +359,7 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *a, uint64_
         a->saved_ns = add(a->saved_ns, whole);
         site->saved_ns = add(site->saved_ns, whole);
         policy->saved_ns = add(policy->saved_ns, whole);
-        a->recent_ns = add(recent(a, now_ns), saving);
+        a->recent_ns = add(recent(a, now_ns), saving); /* after interval_update() */
         a->recent_at_ns = now_ns;
         a->period_saved_ns = add(a->period_saved_ns, saving);
         if (a->leased && a->period_saved_ns >= add(a->cost_ns, price_of(policy, a))) {
@@ -375,10 +386,13 @@ void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_dir
     policy->observed_ns += (int64_t)less(took_ns, sum_max) - (int64_t)less(instead, sum_max);
 }
 
-void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to)
+void pin_policy_staged(struct pin_policy *policy, struct pin_account *a, uint64_t bytes,
+                       enum pin_direction to)
 {
-    policy->staged_saved_ns =
-        add(policy->staged_saved_ns, pin_cost_staging_ns(&policy->cost, bytes, to));
+    uint64_t saved = pin_cost_staging_ns(&policy->cost, bytes, to);
+    policy->staged_saved_ns = add(policy->staged_saved_ns, saved);
+    if (a)
+        a->staged_ns = add(a->staged_ns, saved);
 }
 
 void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *a, enum pin_reason reason)

@@ -15,9 +15,9 @@
  *   predicted  Allocations of its call site were worth more than the cost before, and the site has
  *              credit: what it may still spend so that its total stays within twice the offline
  *              optimum, whatever happens next. A promotion that pays adds to the credit.
- *   funded     Registering alone is earned or predicted, and pinned allocations of its call site have
- *              saved the price of its memory before, beyond their own cost. So the first hot
- *              allocation of a site waits until its copies have cost its price, and the next do not.
+ *   funded     Registering alone is earned or predicted, and the price of its memory was saved before:
+ *              by its own copies that were staged, or by pinned allocations of its call site beyond
+ *              their own cost.
  *   history    In mode `use`: a saved history says that the site is worth it.
  *
  * An allocation that was unregistered for a fork, a realloc or dropped pages has paid the price of
@@ -36,8 +36,8 @@
  * few times costs little, and holds nothing for long.
  *
  * A budget limits pinned bytes. When it is full, a promotion must be worth twice as much per byte
- * as what it evicts. Savings fade: half of them in the time of 16 copies, at the rate at which the
- * allocation was copied so far, in 10 s at most.
+ * as what it evicts. Savings count less by half each 10 s, and by the square of the time without a
+ * copy, in units of the usual time between its copies: after 10 of these, a hundredth is left.
  */
 #pragma once
 
@@ -87,6 +87,7 @@ struct pin_policy_options {
     uint64_t budget_bytes; /* UINT64_MAX: no limit */
     uint64_t price_ns_mib; /* for pinned memory; 0: none */
     uint64_t lease_bytes;  /* pinned memory that has no price */
+    bool keeps;            /* freed memory stays registered: unregistering costs nothing */
 };
 
 /* What is known about the allocations of one call site. */
@@ -122,8 +123,10 @@ struct pin_account {
         carried_ns; /* missed by earlier allocations in this memory: the rule `reused` counts these, too */
     uint64_t recent_ns, recent_at_ns; /* savings that fade, for eviction */
     uint64_t copied_at_ns;            /* the last copy; 0: none */
-    uint64_t interval_ns;             /* between copies, on average; see `intervals` */
+    uint64_t first_at_ns;             /* and the first one */
+    uint64_t interval_ns;             /* between the last copies; see `intervals` */
     uint64_t period_saved_ns;         /* since it was last pinned */
+    uint64_t staged_ns;               /* what its staged copies saved, less what that has funded */
     uint64_t unpaid_ns;               /* of the last promotion's cost, not yet saved */
     int64_t credit_ns;                /* its part of the site's credit */
     uint64_t copies[PIN_DIRECTIONS];
@@ -201,8 +204,10 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *account, u
 void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_direction to,
                          bool pinned, uint64_t took_ns);
 
-/* A copy of an unpinned one was staged; after pin_policy_copied(). */
-void pin_policy_staged(struct pin_policy *policy, uint64_t bytes, enum pin_direction to);
+/* A copy of an unpinned one was staged; after pin_policy_copied(). `account`: NULL for memory that is
+ * not served. */
+void pin_policy_staged(struct pin_policy *policy, struct pin_account *account, uint64_t bytes,
+                       enum pin_direction to);
 
 /* It is not pinned any more, for `reason`. */
 void pin_policy_unpinned(struct pin_policy *policy, struct pin_account *account,

@@ -29,9 +29,8 @@ static const struct {
     [PIN_REASON_LEASED] =
         {"leased", "pinned for a while: registering it pays, its memory is not paid for yet"},
     [PIN_REASON_LEASE_ENDED] = {"lease-ended", "it was pinned for a while, and made room"},
-    [PIN_REASON_FUNDED] =
-        {"funded",
-         "registering it pays, and its call site has saved the price of its memory before"},
+    [PIN_REASON_FUNDED] = {"funded",
+                           "registering it pays, and the price of its memory was saved before"},
     [PIN_REASON_RING] = {"ring", "copies of memory that is not pinned are staged through it"},
     [PIN_REASON_OFF] = {"off", "pinning is switched off"},
 };

@@ -91,11 +91,14 @@ bool pin_extent_register(struct extent *e)
         pin_inside = true;
         r = pin_driver_register(d, (void *)e->start, bytes, &e->context);
         pin_inside = outer;
-        fetch_add_relaxed(&m->counts.register_ns, clock_monotonic_ns() - start);
+        uint64_t took = clock_monotonic_ns() - start;
+        fetch_add_relaxed(&m->counts.register_ns, took);
         if (r == CUDA_SUCCESS)
             pin_book_registered(e, bytes);
         while (!pin_lock_take(&m->lock))
             ;
+        if (r == CUDA_SUCCESS && pin_settings.adapt)
+            pin_cost_learn_register(&m->policy.cost, bytes, took);
     }
     if (r == CUDA_SUCCESS) {
         m->counts.registers++;
@@ -190,6 +193,7 @@ void pin_budget_refresh(uint64_t now_ns)
         budget = most < budget ? most : budget;
     }
     m->policy.options.budget_bytes = m->counts.budget_bytes = budget;
+    pin_cost_forget(&m->policy.cost);
     m->policy.cost.stage_cpus = pin_settings.stage ? crew_share() : 0;
     struct extent *idle = region_idle_oldest(&m->region);
     if (idle && now_ns - idle->freed_ns > PIN_IDLE_MAX_S * NS_PER_S)

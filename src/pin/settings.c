@@ -92,6 +92,7 @@ void pin_settings_read(void)
     s.async = flag("MEMOIR_PIN_ASYNC");
     s.stage = unless_off("MEMOIR_PIN_STAGE");
     s.touch = unless_off("MEMOIR_PIN_TOUCH");
+    s.adapt = unless_off("MEMOIR_PIN_ADAPT");
     s.keep = flag("MEMOIR_PIN_KEEP");
     text("MEMOIR_PIN_HISTORY", s.history);
     text("MEMOIR_PIN_CACHE", s.cache);

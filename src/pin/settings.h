@@ -25,6 +25,7 @@ struct pin_settings {
     bool checksum, async;
     bool stage; /* large copies of memory that is not pinned go through a ring that is */
     bool touch; /* memory that the program fills in order is touched ahead of it */
+    bool adapt; /* costs follow what copies and registrations really take */
     bool keep;  /* the state file, after the end of the program: whoever started it reads that */
     char history[PIN_PATH_MAX]; /* read at the start, written at the end; "": none */
     char cache[PIN_PATH_MAX];   /* directory of calibrations; "": the usual ones */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "pin/checksum.h"
 #include "pin/manager.h"
 #include "pin/region.h"
@@ -91,10 +92,12 @@ static bool sides(CUdeviceptr dst, CUdeviceptr src, const void **ret_host,
         CUresult r_;                                                 \
         if (may_stage(&stage_, &copy, device, stream, per_thread)) { \
             size_t whole_ = n;                                       \
+            uint64_t start_ = clock_monotonic_ns();                  \
             n = STAGE_PROBE;                                         \
             r_ = (call);                                             \
             n = whole_;                                              \
             copy.staged = r_ == CUDA_SUCCESS && stage_run(&stage_);  \
+            copy.staged_ns = clock_monotonic_ns() - start_;          \
             stage_end(&stage_);                                      \
             r_ = copy.staged || r_ != CUDA_SUCCESS ? r_ : (call);    \
         } else {                                                     \

@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include "base/atomic.h"
 #include "base/kernel.h"
@@ -19,6 +22,7 @@ enum {
     SPINS = 2000, /* before a thread that waits gives its CPU away */
     YIELDS = 50,  /* before it sleeps */
     SLEEP_NS = 50000,
+    THROUGH_MIN = 32 << 20, /* copies from the device that are larger than a cache */
     BITE = 64 << 10, /* what the caller copies at once, so that the bus never waits for it long */
     MEMORY_DEVICE = 2,
     ATTRIBUTE_MEMORY_TYPE = 2,
@@ -200,10 +204,38 @@ static bool piece_ready(struct stage *s, uint32_t piece)
     return piece <= STAGE_SLOTS || load_acquire(&s->empty[slot]) >= piece - STAGE_SLOTS;
 }
 
+/* To memory of which more is written than a cache holds: without reading its lines before. */
+static void copy_through(char *to, const char *from, size_t n)
+{
+#if defined(__x86_64__)
+    size_t head = -(uintptr_t)to & 63;
+    head = head < n ? head : n;
+    memcpy(to, from, head);
+    for (; n - head >= 64; head += 64) {
+        const __m128i *line = (const __m128i *)(from + head);
+        __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1);
+        __m128i c = _mm_loadu_si128(line + 2), d = _mm_loadu_si128(line + 3);
+        _mm_stream_si128((__m128i *)(to + head), a);
+        _mm_stream_si128((__m128i *)(to + head) + 1, b);
+        _mm_stream_si128((__m128i *)(to + head) + 2, c);
+        _mm_stream_si128((__m128i *)(to + head) + 3, d);
+    }
+    memcpy(to + head, from + head, n - head);
+    _mm_sfence();
+#else
+    memcpy(to, from, n);
+#endif
+}
+
 static void piece_bytes_copy(struct stage *s, uint32_t piece, size_t from, size_t n)
 {
     char *host = s->host + piece_start(piece) + from, *slot = slot_of(piece) + from;
-    memcpy(s->to == PIN_TO_DEVICE ? slot : host, s->to == PIN_TO_DEVICE ? host : slot, n);
+    if (s->to == PIN_TO_DEVICE)
+        memcpy(slot, host, n);
+    else if (s->bytes >= THROUGH_MIN)
+        copy_through(host, slot, n);
+    else
+        memcpy(host, slot, n);
 }
 
 static void piece_copied(struct stage *s, uint32_t piece)

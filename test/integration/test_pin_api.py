@@ -25,7 +25,7 @@ class PinningTest(ApiTest):
         cost.write_text("\n".join(cost.read_text().splitlines()[:2]) + "\n" + pin_model())
 
     def hold(self, preload=True):
-        more = {"MEMOIR_DIR": str(self.books), "MEMOIR_PIN_CACHE": str(self.folder / "cache"), "PIN_DRIVE_HOLD": "1"}
+        more = {"MEMOIR_DIR": str(self.books), "MEMOIR_PIN_CACHE": str(self.folder / "cache"), "PIN_DRIVE_HOLD": "1", "MEMOIR_PIN_ADAPT": "0"}
         if preload:
             more.update(LD_PRELOAD=str(LIBRARY), MEMOIR_PIN="auto", MEMOIR_PIN_BUDGET="unlimited")
         if preload:

@@ -8,11 +8,14 @@
 
 #include <memoir/memoir.h>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "check.h"
+#include "history/merge.h"
 #include "history/read.h"
 #include "history/recorder.h"
 #include "history/store.h"
+#include "ledger/host.h"
 
 enum { T0 = 1800000000 - 1800000000 % 7200, PROCESSES = 3 };
 
@@ -279,6 +282,10 @@ static void a_process_is_one_line_whatever_it_becomes(void **state)
         struct read_query query = {
             .since_s = T0, .until_s = T0 + 100, .step_s = step, .by = READ_BY_PROCESS, .pid = 100};
         struct read_result result = ask(w, query, 2); /* of two processes */
+        assert_int_equal(result.lines[0].boot, result.lines[1].boot);
+        assert_int_equal(result.lines[0].start_ticks, 5);
+        assert_int_equal(result.lines[1].start_ticks, 50);
+        assert_int_equal(result.lines[0].processes, 1);
         read_choose_process(&result, T0 - 95);
         assert_int_equal(result.n_lines, 1);
         assert_int_equal(result.n_earlier, 1);
@@ -354,6 +361,83 @@ static void filters_leave_out_the_rest(void **state)
     read_release(&result);
 }
 
+/* A filter on who asks for the sums of those, not for the sum of all. */
+static void sums_of_devices_are_of_those_that_are_asked_for(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 100);
+    struct read_query base = {.since_s = T0,
+                              .until_s = T0 + 100,
+                              .by_space = true,
+                              .space = MEMOIR_SPACE_HEAP,
+                              .device = "host"};
+    static const struct {
+        int64_t pid;
+        const char *program;
+        bool by_uid;
+        uint64_t heap, processes;
+    } cases[] = {{0, NULL, false, 60, 0},
+                 {101, NULL, false, 20, 1},
+                 {0, "train*", false, 30, 2},
+                 {0, NULL, true, 40, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct read_query query = base;
+        query.pid = cases[i].pid;
+        query.program = cases[i].program;
+        query.by_uid = cases[i].by_uid;
+        query.uid = 1000;
+        struct read_result result = ask(w, query, 1);
+        assert_int_equal(result.lines[0].last, cases[i].heap);
+        assert_int_equal(result.lines[0].processes, cases[i].processes);
+        assert_false(result.lines[0].on_device);
+        read_release(&result);
+    }
+    /* Blocks of all spaces together are no space's. */
+    struct read_query query = {.since_s = T0,
+                               .until_s = T0 + 100,
+                               .by = READ_BY_PROCESS,
+                               .blocks = true,
+                               .by_space = true};
+    struct read_result result = ask(w, query, 0);
+    read_release(&result);
+    query.by = READ_BY_DEVICE;
+    query.space = MEMOIR_SPACE_HEAP;
+    result = ask(w, query, 1);
+    assert_int_equal(result.lines[0].last, 18);
+    read_release(&result);
+}
+
+static void the_machine_is_asked_for_by_itself(void **state)
+{
+    struct world *w = *state;
+    sample_reset(&w->sample, T0 * NS_PER_S);
+    struct sample_device *device = sample_add_device(&w->sample);
+    strcpy(device->name, "card");
+    sample_totals(&w->sample);
+    sample_add_value(&w->sample, 0, HISTORY_SYSTEM_TOTAL, HISTORY_SYSTEM, 1000);
+    sample_add_value(&w->sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, 400);
+    sample_add_value(&w->sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, 7);
+    sample_add_value(&w->sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 5);
+    assert_int_equal(recorder_add(w->recorder, &w->sample), 0);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 1), 0);
+    struct read_query query = {.since_s = T0, .until_s = T0 + 10, .system = true};
+    struct read_result result = ask(w, query, 3);
+    static const struct {
+        const char *word;
+        uint64_t value;
+    } lines[] = {{"total", 1000}, {"used", 400}, {"pressure", 7}};
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(read_line_word(&result.lines[i], false), lines[i].word);
+        assert_int_equal(result.lines[i].last, lines[i].value);
+    }
+    read_release(&result);
+    query.system = false;
+    result = ask(w, query, 1);
+    assert_int_equal(result.lines[0].last, 5);
+    assert_string_equal(read_line_word(&result.lines[0], false), "dram");
+    read_release(&result);
+}
+
 static void a_gap_is_a_gap(void **state)
 {
     struct world *w = *state;
@@ -396,6 +480,211 @@ static void bad_questions_and_bad_files_are_errors(void **state)
     assert_null(result.lines);
 }
 
+/* ---- many lists as one ---- */
+
+/* One list in memory: `n` points of each series in [first, last], value = series * 1000 + base + slot. */
+static void list_add(struct merge *merge, uint64_t start_s, uint32_t step_s, uint64_t first,
+                     uint64_t last, unsigned slot, unsigned n, uint64_t base)
+{
+    struct buffer row = BUFFER_INIT(1 << 20);
+    for (uint64_t series = first, before = 0; series <= last; before = series++) {
+        struct pack_points points = {.n = n, .has_max = true};
+        uint8_t bytes[PACK_BYTES_MAX];
+        for (unsigned i = 0; i < n; i++) {
+            points.slot[i] = (uint8_t)(slot + i);
+            points.last[i] = series * 1000 + base + slot + i;
+            points.max[i] = points.last[i] + 7;
+        }
+        assert_int_equal(recent_append(&row, before, series, bytes, pack_encode(&points, bytes)),
+                         0);
+    }
+    struct merge_source source = {.start_s = start_s, .step_s = step_s, .series = first};
+    source.cursor.len = row.len;
+    source.row = (uint8_t *)buffer_take(&row);
+    source.cursor.data = source.row;
+    assert_int_equal(recent_next(&source.cursor), 1);
+    source.chunk = source.cursor.chunk;
+    source.len = source.cursor.chunk_len;
+    merge->sources = reallocarray(merge->sources, merge->n + 1, sizeof(*merge->sources));
+    merge->sources[merge->n++] = source;
+}
+
+static void lists_merge_by_series_and_the_later_one_counts(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 3, 4, 0, 10, 0);
+    list_add(&merge, 1000, 1, 4, 5, 5, 10, 100); /* tells of some moments again */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 3);
+    assert_int_equal(got.points.n, 10);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 4);
+    assert_int_equal(got.points.n, 15);
+    assert_true(got.points.has_max);
+    for (unsigned i = 0; i < 15; i++) {
+        assert_int_equal(got.points.slot[i], i);
+        assert_int_equal(got.points.last[i], 4000 + (i < 5 ? 0 : 100) + i);
+        assert_int_equal(got.points.max[i], got.points.last[i] + 7);
+    }
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 5);
+    assert_int_equal(got.points.slot[0], 5);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    assert_int_equal(merge.damaged, 0);
+    merge_release(&merge);
+}
+
+/* In seconds the later list replaces what an earlier one said, even if that was larger. */
+static void later_value_of_a_second_replaces_the_larger_one(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 500);
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 0);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.points.last[0], 1000);
+    assert_int_equal(got.points.max[0], 1007);
+    merge_release(&merge);
+}
+
+static void steps_have_the_last_and_the_largest_value(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, 30, 0);
+    list_add(&merge, 1100, 1, 1, 1, 0, 10, 5000);
+    assert_int_equal(merge_next(&merge, 1000, 10, &got), 1);
+    assert_int_equal(got.points.n, 4);
+    static const unsigned slots[] = {0, 1, 2, 10};
+    static const uint64_t last[] = {1009, 1019, 1029, 6009};
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(got.points.slot[i], slots[i]);
+        assert_int_equal(got.points.last[i], last[i]);
+        assert_int_equal(got.points.max[i], last[i] + 7);
+    }
+    merge_release(&merge);
+    /* The largest may come first. */
+    merge = (struct merge){0};
+    list_add(&merge, 1000, 1, 1, 1, 0, 1, 500);
+    list_add(&merge, 1000, 1, 1, 1, 1, 1, 0);
+    assert_int_equal(merge_next(&merge, 1000, 10, &got), 1);
+    assert_int_equal(got.points.n, 1);
+    assert_int_equal(got.points.last[0], 1001);
+    assert_int_equal(got.points.max[0], 1507);
+    merge_release(&merge);
+}
+
+static void points_of_another_window_are_left_out(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 1, 0, PACK_SLOTS_MAX, 0);
+    list_add(&merge, 2000, 1, 2, 2, 0, 1, 0); /* nothing of it is in the window */
+    assert_int_equal(merge_next(&merge, 1010, 1, &got), 1);
+    assert_int_equal(got.points.n, PACK_SLOTS_MAX - 10);
+    assert_int_equal(got.points.slot[0], 0);
+    assert_int_equal(got.points.last[0], 1010);
+    assert_int_equal(merge_next(&merge, 1010, 1, &got), 0);
+    merge_release(&merge);
+    list_add(&merge, 1000, 1, 1, 1, 0, PACK_SLOTS_MAX, 0);
+    assert_int_equal(merge_next(&merge, 990, 1, &got), 1);
+    assert_int_equal(got.points.n, PACK_SLOTS_MAX - 10);
+    assert_int_equal(got.points.slot[0], 10);
+    merge_release(&merge);
+}
+
+static void damaged_chunks_are_left_out_and_counted(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 1000, 1, 1, 2, 0, 3, 0);
+    merge.sources[0].len = 0; /* the chunk of series 1 */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 2);
+    assert_int_equal(merge.damaged, 1);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    merge_release(&merge);
+    list_add(&merge, 1000, 1, 1, 2, 0, 3, 0);
+    merge.sources[0].cursor.len--; /* the entry of series 2 */
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 1);
+    assert_int_equal(got.series, 1);
+    assert_int_equal(merge_next(&merge, 1000, 1, &got), 0);
+    assert_int_equal(merge.damaged, 1);
+    merge_release(&merge);
+    assert_int_equal(merge.n, 0);
+}
+
+/* ---- names, and which process of a PID ---- */
+
+static void lines_are_called_as_columns_are(void **unused)
+{
+    static const struct {
+        struct read_line line;
+        bool blocks;
+        const char *word;
+    } cases[] = {
+        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_TOTAL}, false, "total"},
+        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_AVAILABLE}, false, "available"},
+        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_USED}, false, "used"},
+        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_SWAP}, false, "swap"},
+        {{.what = READ_SYSTEM, .space = 0}, false, "other"},
+        {{.what = READ_SYSTEM, .space = 100000}, false, "other"},
+        {{.what = READ_PRESSURE, .space = HISTORY_PRESSURE_SOME}, false, "pressure"},
+        {{.what = READ_PRESSURE, .space = HISTORY_PRESSURE_FULL}, false, "stall"},
+        {{.what = READ_PRESSURE, .space = 3}, false, "other"},
+        {{.what = READ_PSS}, false, "pss"},
+        {{.what = READ_ACCOUNT}, false, "rss"},
+        {{.what = READ_ACCOUNT}, true, "all"},
+        {{.what = READ_ACCOUNT, .space = MEMOIR_SPACE_HEAP}, true, "heap"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        assert_string_equal(read_line_word(&cases[i].line, cases[i].blocks), cases[i].word);
+    for (uint32_t part = 0; part <= HOST_PARTS; part++) {
+        struct read_line line = {.what = READ_SYSTEM, .space = HISTORY_SYSTEM_PARTS + part};
+        assert_string_equal(read_line_word(&line, false),
+                            part < HOST_PARTS ? host_part_name((enum host_part)part) : "other");
+    }
+}
+
+/* Lines of three processes that had the PID, each with two spaces; `expected` is which one stays. */
+static void check_choice(uint64_t start_s, uint64_t expected)
+{
+    static const uint64_t began[] = {100, 300, 200};
+    struct read_line lines[6] = {0};
+    for (size_t i = 0; i < 6; i++)
+        lines[i] = (struct read_line){.pid = 7,
+                                      .boot = i % 3 == 2 ? 2 : 1,
+                                      .start_ticks = i % 3 == 1 ? 50 : 40,
+                                      .began_s = began[i % 3],
+                                      .space = (uint32_t)(i / 3)};
+    struct read_result result = {.lines = lines, .n_lines = 6};
+    read_choose_process(&result, start_s);
+    assert_int_equal(result.n_lines, 2);
+    assert_int_equal(result.n_earlier, 2);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(lines[i].began_s, expected);
+        assert_int_equal(lines[i].space, i);
+    }
+}
+
+static void of_a_pid_the_latest_process_is_told_or_the_one_that_is_meant(void **unused)
+{
+    check_choice(0, 300);
+    check_choice(100, 100);
+    check_choice(200, 200);
+    check_choice(140, 100); /* start times are known roughly */
+    check_choice(160, 200);
+    check_choice(240, 200);
+    check_choice(260, 300);
+    check_choice(1000, 300);
+    check_choice(1, 100);
+    struct read_result none = {0};
+    read_choose_process(&none, 5);
+    assert_int_equal(none.n_lines, 0);
+    assert_int_equal(none.n_earlier, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -408,7 +697,16 @@ int main(void)
         TEST(a_process_is_one_line_whatever_it_becomes),
         TEST(a_pid_is_known_at_whatever_time_it_was),
         TEST(filters_leave_out_the_rest),
+        TEST(sums_of_devices_are_of_those_that_are_asked_for),
+        TEST(the_machine_is_asked_for_by_itself),
         TEST(a_gap_is_a_gap),
+        cmocka_unit_test(lists_merge_by_series_and_the_later_one_counts),
+        cmocka_unit_test(later_value_of_a_second_replaces_the_larger_one),
+        cmocka_unit_test(steps_have_the_last_and_the_largest_value),
+        cmocka_unit_test(points_of_another_window_are_left_out),
+        cmocka_unit_test(damaged_chunks_are_left_out_and_counted),
+        cmocka_unit_test(lines_are_called_as_columns_are),
+        cmocka_unit_test(of_a_pid_the_latest_process_is_told_or_the_one_that_is_meant),
         TEST(bad_questions_and_bad_files_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

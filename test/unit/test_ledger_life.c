@@ -124,6 +124,7 @@ static void without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_on
     b.h.pid_ns = 0;
     b.h.start_ticks = 0;
     struct ledger_process *p = process_of(w, &b, "a.book");
+    ledger_refresh_process(w->ledger, p);
     for (int look = 0; look < 2; look++) {
         assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
         assert_true(p->valid & LEDGER_HAS_PID);
@@ -131,9 +132,27 @@ static void without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_on
     }
     end_child(child);
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
-    assert_int_equal(p->valid, 0);
+    assert_int_equal(p->valid, LEDGER_HAS_FIGURES);
     assert_int_equal(p->pid, 0);
     assert_int_equal(flock(b.fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
+}
+
+static void process_that_was_proved_has_exited_when_its_pid_is_gone(void **state)
+{
+    struct world *w = *state;
+    pid_t child = start_child(0);
+    struct proc_stat stat;
+    assert_int_equal(proc_stat_read(child, &stat), 0);
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    b.h.pid = child;
+    b.h.pid_ns = 0;
+    b.h.start_ticks = stat.start_ticks;
+    struct ledger_process *p = process_of(w, &b, "a.book");
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_true(p->pid_proved);
+    end_child(child);
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
 }
 
@@ -143,14 +162,22 @@ static void pid_that_is_used_again_ends_the_first_process(void **state)
     if (geteuid() != 0)
         skip();
     pid_t child = start_child(0);
-    struct book_builder b;
+    struct proc_stat first, now;
+    assert_int_equal(proc_stat_read(child, &first), 0);
+    struct book_builder b, started;
     book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
     b.h.pid = child;
     b.h.start_ticks = 0;
     struct ledger_process *p = process_of(w, &b, "a.book");
+    book_begin(w, &started, "b.book", BOOK_SOURCE_CLIENT);
+    started.h.pid = child;
+    started.h.start_ticks = first.start_ticks;
+    started.h.exec_id++;
+    struct ledger_process *q = process_of(w, &started, "b.book");
+    assert_ptr_not_equal(p, q);
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
-    struct proc_stat first, now;
-    assert_int_equal(proc_stat_read(child, &first), 0);
+    assert_int_equal(ledger_update_state(w->ledger, q), LEDGER_RUNNING);
+    assert_true(ledger_process_reachable(q));
     end_child(child);
     do { /* start times count ticks */
         struct timespec tick = {.tv_nsec = 10000000};
@@ -162,6 +189,9 @@ static void pid_that_is_used_again_ends_the_first_process(void **state)
     assert_int_equal(start_child(child), child);
     assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_EXITED);
     assert_false(ledger_process_reachable(p));
+    /* With a start time of its own a held lock is life, perhaps in another time namespace. */
+    assert_int_equal(ledger_update_state(w->ledger, q), LEDGER_RUNNING);
+    assert_false(ledger_process_reachable(q));
     end_child(child);
 }
 
@@ -267,6 +297,20 @@ static void lock_of_a_book_on_behalf_tells_about_other_machines_only(void **stat
         assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_UNKNOWN);
         assert_false(p->valid & LEDGER_HAS_PID);
     }
+    /* Another daemon's, which is being written, then one that is not. */
+    struct book_builder more[2];
+    struct ledger_process *p = NULL;
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "s.book" : "t.book";
+        book_begin(w, &more[i], name, BOOK_SOURCE_SOCKET);
+        more[i].h.compat = BOOK_COMPAT_ON_BEHALF | BOOK_COMPAT_REMOTE;
+        more[i].h.exec_id += 7;
+        strcpy(more[i].h.host, "third");
+        p = process_of(w, &more[i], name);
+    }
+    assert_int_equal(p->n_books, 2);
+    assert_int_equal(flock(more[1].fd, LOCK_UN), 0);
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
 }
 
 static void own_book_that_is_closed_closes_the_process(void **state)
@@ -295,9 +339,10 @@ static void memory_and_threads_of_a_living_process_are_told(void **state)
     assert_true(p->rss_bytes > memory.rss_bytes / 2 && p->rss_bytes <= memory.rss_bytes);
     assert_true(p->shared_bytes > memory.shared_bytes / 2);
     assert_int_equal(p->threads, 1);
+    uint32_t valid = p->valid;
     p->pid_proved = false;
     ledger_update_facts(w->ledger, p);
-    assert_false(p->valid & (LEDGER_HAS_RSS | LEDGER_HAS_THREADS));
+    assert_int_equal(p->valid, valid & ~(uint32_t)(LEDGER_HAS_RSS | LEDGER_HAS_THREADS));
 }
 
 static void watcher_names_itself_so_that_its_end_is_noticed(void **state)
@@ -420,6 +465,7 @@ int main(void)
         cmocka_unit_test(pid_that_is_not_proved_is_not_probed),
         WORLD_TEST(process_that_ended_before_the_first_look_has_exited),
         WORLD_TEST(without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_once),
+        WORLD_TEST(process_that_was_proved_has_exited_when_its_pid_is_gone),
         WORLD_TEST(pid_that_is_used_again_ends_the_first_process),
         WORLD_TEST(pid_with_another_start_is_told_but_not_probed),
         WORLD_TEST(pid_of_another_user_is_not_told),

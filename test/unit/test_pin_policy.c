@@ -295,6 +295,130 @@ static void after_a_fork_memory_is_registered_again_where_that_pays(void **unuse
     assert_true(leased.leased);
 }
 
+/* Staging with four threads is calibrated to be fastest; programs may need the processors themselves. */
+static void costs_follow_what_copies_and_registrations_really_take(void **unused)
+{
+    struct pin_policy policy;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
+    struct pin_cost *c = &policy.cost;
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++)
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++) {
+            c->staged_ns[2][d][i] = c->pageable_ns[d][i] / 3;
+            c->staged_ns[3][d][i] = c->pageable_ns[d][i] / 2;
+        }
+    c->stage_cpus = 8;
+    assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 4);
+    uint64_t table = pin_cost_unpinned_ns(c, 64 * MIB, PIN_TO_DEVICE);
+    uint64_t saving = pin_cost_saving_ns(c, 64 * MIB, PIN_TO_DEVICE);
+    pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, table + table / 5);
+    assert_in_range(pin_cost_unpinned_ns(c, 64 * MIB, PIN_TO_DEVICE), table + table / 25,
+                    table + table / 15);
+    assert_true(pin_cost_saving_ns(c, 64 * MIB, PIN_TO_DEVICE) > saving);
+    for (unsigned n = 0; n < 20; n++)
+        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 2 * table);
+    assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 8);
+    assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_FROM_DEVICE), 4); /* on its own */
+    for (unsigned n = 0; n < 20; n++) {
+        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, UINT64_MAX);
+        pin_cost_learn_staged(c, 8, 64 * MIB, PIN_TO_DEVICE, UINT64_MAX);
+    }
+    assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 0);
+    unsigned n = 0;
+    while (!pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE)) { /* tried again after a while */
+        pin_cost_forget(c);
+        assert_true(++n < 1000);
+    }
+    assert_true(n > 20);
+    uint64_t pin = pin_cost_register_ns(c, 64 * MIB);
+    for (n = 0; n < 30; n++)
+        pin_cost_learn_register(c, 64 * MIB, pin / 2);
+    assert_in_range(pin_cost_register_ns(c, 64 * MIB), pin / 2 - pin / 50, pin / 2 + pin / 50);
+    for (n = 0; n < 1000; n++)
+        pin_cost_forget(c);
+    assert_in_range(pin_cost_register_ns(c, 64 * MIB), pin - pin / 10, pin);
+    pin_cost_learn_staged(c, 3, 64 * MIB, PIN_TO_DEVICE, 1); /* never measured: nothing to learn */
+}
+
+static void memory_that_stays_registered_costs_no_unregistering(void **unused)
+{
+    struct pin_policy policy;
+    struct pin_account a = {0};
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
+    policy.options.keeps = true;
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 7), MIB, false, 0);
+    struct pin_decision d = pin_policy_before_copy(&policy, &a, MIB, PIN_TO_DEVICE, 0, 1);
+    assert_int_equal(d.cost_ns, pin_cost_register_ns(&policy.cost, MIB));
+    assert_int_equal(pin_policy_before_copy(&policy, &a, MIB, PIN_TO_DEVICE, 2, 1).cost_ns,
+                     3 * d.cost_ns);
+}
+
+/* Blocks that are copied one after the other, each many times, and all stay live: a budget for four
+ * serves them all, since those before are idle. */
+static void memory_that_went_idle_makes_room_soon(void **unused)
+{
+    enum { BLOCKS = 24, COPIES = 200 };
+    struct pin_policy policy;
+    static struct pin_account a[BLOCKS];
+    uint64_t now = NS_PER_S, best = 0;
+    begin(&policy, PIN_POLICY_AUTO, 256 * MIB, 0);
+    memset(a, 0, sizeof(a));
+    for (unsigned b = 0; b < BLOCKS; b++) {
+        pin_policy_allocate(&policy, &a[b], pin_policy_site(&policy, b + 1), 64 * MIB, false, 0);
+        for (unsigned n = 0; n < COPIES; n++)
+            copy(&policy, &a[b], 64 * MIB, PIN_TO_DEVICE, now += 2 * NS_PER_MS);
+        assert_true(a[b].pinned);
+        best += pin_cost_pin_ns(&policy.cost, 64 * MIB);
+    }
+    double ratio = (double)(policy.missed_ns + policy.cost_ns) / (double)best;
+    print_message("idle memory: %.3f times the optimum\n", ratio);
+    assert_true(ratio < 1.5);
+    /* One that is copied in each step of a slow loop stays, beside one that is idle for as long. */
+    struct pin_account slow = {0}, burst = {0}, next = {0};
+    begin(&policy, PIN_POLICY_AUTO, 128 * MIB, 0);
+    pin_policy_allocate(&policy, &slow, pin_policy_site(&policy, 1), 64 * MIB, false, 0);
+    pin_policy_allocate(&policy, &burst, pin_policy_site(&policy, 2), 64 * MIB, false, 0);
+    for (unsigned n = 0; n < 30; n++)
+        copy(&policy, &slow, 64 * MIB, PIN_TO_DEVICE, now += 500 * NS_PER_MS);
+    for (unsigned n = 0; n < 30; n++)
+        copy(&policy, &burst, 64 * MIB, PIN_TO_DEVICE, now += 2 * NS_PER_MS);
+    now += 400 * NS_PER_MS;
+    pin_policy_allocate(&policy, &next, pin_policy_site(&policy, 3), 64 * MIB, false, 0);
+    for (unsigned n = 0; n < 3; n++)
+        copy(&policy, &next, 64 * MIB, PIN_TO_DEVICE, now += 2 * NS_PER_MS);
+    assert_true(next.pinned && slow.pinned && !burst.pinned);
+}
+
+/* Memory that is copied again and again has its price saved by staging, and cold memory has not. */
+static void what_staging_saved_pays_the_price_of_an_allocation(void **unused)
+{
+    struct pin_policy policy;
+    struct pin_account hot = {0}, cold[8] = {0};
+    const uint64_t bytes = 128 * MIB;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 270000);
+    for (unsigned i = 0; i < PIN_COST_SIZES; i++)
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
+            policy.cost.staged_ns[1][d][i] =
+                (policy.cost.pageable_ns[d][i] + 3 * policy.cost.pinned_ns[d][i]) / 4;
+    policy.cost.stage_cpus = 2;
+    uint64_t price = 128 * 270000, saved = pin_cost_staging_ns(&policy.cost, bytes, PIN_TO_DEVICE);
+    unsigned n = 0;
+    pin_policy_allocate(&policy, &hot, pin_policy_site(&policy, 1), bytes, false, 0);
+    for (; !copy(&policy, &hot, bytes, PIN_TO_DEVICE, n); n++)
+        pin_policy_staged(&policy, &hot, bytes, PIN_TO_DEVICE);
+    assert_int_equal(n, (price + saved - 1) / saved);
+    assert_int_equal(hot.reason, PIN_REASON_FUNDED);
+    assert_int_equal(policy.funded_ns, price);
+    assert_int_equal(hot.staged_ns, n * saved - price);
+    for (unsigned i = 0; i < 8; i++) {
+        pin_policy_allocate(&policy, &cold[i], pin_policy_site(&policy, 2), bytes, false, 0);
+        for (unsigned d = 0; d < PIN_DIRECTIONS; d++) {
+            assert_false(copy(&policy, &cold[i], bytes, (enum pin_direction)d, 1000));
+            pin_policy_staged(&policy, &cold[i], bytes, (enum pin_direction)d);
+        }
+    }
+    pin_policy_staged(&policy, NULL, bytes, PIN_TO_DEVICE); /* memory that is not served */
+}
+
 /* Staging changes what pinning is worth: copies that are staged miss less. */
 static void staged_copies_miss_less_and_are_pinned_later(void **unused)
 {
@@ -318,7 +442,7 @@ static void staged_copies_miss_less_and_are_pinned_later(void **unused)
         uint64_t whole = pin_cost_at(policy.cost.pageable_ns[0], 64 * MIB) -
                          pin_cost_at(policy.cost.pinned_ns[0], 64 * MIB);
         assert_int_equal(a.saved_ns, whole);
-        pin_policy_staged(&policy, 64 * MIB, PIN_TO_DEVICE);
+        pin_policy_staged(&policy, NULL, 64 * MIB, PIN_TO_DEVICE);
         assert_int_equal(policy.staged_saved_ns,
                          whole - pin_cost_saving_ns(&policy.cost, 64 * MIB, PIN_TO_DEVICE));
     }
@@ -776,6 +900,10 @@ int main(void)
         cmocka_unit_test(memory_that_is_used_again_is_promoted_once_its_copies_have_cost_enough),
         cmocka_unit_test(what_a_site_has_saved_pays_the_price_of_its_next_allocation),
         cmocka_unit_test(after_a_fork_memory_is_registered_again_where_that_pays),
+        cmocka_unit_test(costs_follow_what_copies_and_registrations_really_take),
+        cmocka_unit_test(memory_that_stays_registered_costs_no_unregistering),
+        cmocka_unit_test(memory_that_went_idle_makes_room_soon),
+        cmocka_unit_test(what_staging_saved_pays_the_price_of_an_allocation),
         cmocka_unit_test(staged_copies_miss_less_and_are_pinned_later),
         cmocka_unit_test(memory_is_touched_ahead_of_a_program_that_fills_it_in_order),
         cmocka_unit_test(quotas_are_whole_cpus),

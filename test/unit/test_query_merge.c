@@ -230,7 +230,17 @@ static void columns_that_a_part_lacks_are_not_known(void **unused)
                                  "\"count\":2,\"at_least\":[\"age\",\"count(tame)\"]}"));
     free(text);
     buffer_release(&bytes);
-    /* It stays known that something is missing when the merged answer is sent on. */
+    /* It stays known that something is missing, whatever comes after it, and under whatever name it came. */
+    bytes = partial_of(&(struct query_spec){.by = "kind", .show = "weight,age,count(tame),count"},
+                       &pet, 1);
+    assert_int_equal(query_partial_read_from(result, bytes.data, bytes.len,
+                                             &(struct query_partial_from){.node = "node"}),
+                     0);
+    assert_true(query_result_missing(result, 2));
+    assert_true(query_result_missing(result, 3));
+    assert_false(query_result_missing(result, 1));
+    buffer_release(&bytes);
+    /* Also when the merged answer is sent on. */
     struct query_result *next = new_result(query);
     assert_int_equal(query_partial_write(result, &bytes), 0);
     assert_int_equal(query_partial_read(next, bytes.data, bytes.len), 0);
@@ -414,7 +424,7 @@ static void forge_part(struct buffer *to, enum lie lie, uint64_t pruned)
     varint_put(to, lie == NO_COLUMNS ? 0 : 7);
     for (size_t i = 0; i < 7; i++) {
         forge_text(to, columns[i].name);
-        varint_put(to, i == 6 && lie == KIND ? (QUERY_FRAMES + 1) : columns[i].kind);
+        varint_put(to, i == 1 && lie == KIND ? (QUERY_FRAMES + 1) : columns[i].kind);
     }
     varint_put(to, pruned);
     varint_put(to, 0);
@@ -452,6 +462,91 @@ static void a_part_with_a_lie_is_refused_as_a_whole(void **unused)
         query_result_free(result);
     }
     query_free(query);
+}
+
+/* A part without rows: `n` columns that are called "kind", the first `keys` of which are keys. */
+static void forge_head(struct buffer *to, const char *where, size_t where_len, const char *node,
+                       uint64_t keys, uint64_t n)
+{
+    buffer_append(to, PARTIAL_MAGIC, 3);
+    buffer_append_char(to, PARTIAL_VERSION);
+    forge_text(to, "pets");
+    forge_text(to, "");
+    varint_put(to, where_len);
+    buffer_append(to, where, where_len);
+    forge_text(to, "");
+    forge_text(to, "");
+    varint_put(to, 0);
+    varint_put(to, 0);
+    forge_text(to, node);
+    varint_put(to, 0);
+    varint_put(to, 7);
+    varint_put(to, keys);
+    varint_put(to, n);
+    for (uint64_t i = 0; i < n; i++) {
+        forge_text(to, "kind");
+        varint_put(to, QUERY_TEXT);
+    }
+    for (int i = 0; i < 6; i++) /* counters and rows */
+        varint_put(to, 0);
+}
+
+static int forged_read(const struct query_spec *spec, uint64_t keys, uint64_t n)
+{
+    struct query *query = pet_query(spec);
+    struct query_result *result = new_result(query);
+    struct buffer bytes = BUFFER_INIT(1 << 20);
+    forge_head(&bytes, "", 0, "n", keys, n);
+    int r = query_partial_read(result, bytes.data, bytes.len);
+    buffer_release(&bytes);
+    query_result_free(result);
+    query_free(query);
+    return r;
+}
+
+static void a_part_has_all_keys_and_some_columns(void **unused)
+{
+    const struct query_spec rows = {.show = "kind"}, one = {.by = "kind", .show = "count"},
+                            two = {.by = "kind,name", .show = "count"};
+    assert_int_equal(forged_read(&rows, 0, 1), 0);
+    assert_int_equal(forged_read(&rows, 0, 0), -EINVAL);
+    assert_int_equal(forged_read(&rows, 0, QUERY_OUTPUTS_MAX), 0);
+    assert_int_equal(forged_read(&rows, 0, QUERY_OUTPUTS_MAX + 1), -EINVAL);
+    assert_int_equal(forged_read(&rows, 1, 1), -EINVAL);
+    assert_int_equal(forged_read(&one, 1, 1), 0);
+    assert_int_equal(forged_read(&one, 0, 1), -EINVAL);
+    assert_int_equal(forged_read(&two, 2, 1), -EINVAL);
+}
+
+static void head_of_a_part_is_text_of_limited_length(void **unused)
+{
+    static char text[QUERY_TEXT_MAX + 1], node[300];
+    memset(text, 'x', sizeof(text));
+    memset(node, 'n', sizeof(node) - 1);
+    static const struct {
+        size_t len;
+        char last;
+        int r;
+    } cases[] = {{3, 'x', 0},
+                 {3, '\0', -EINVAL},
+                 {QUERY_TEXT_MAX, 'x', 0},
+                 {QUERY_TEXT_MAX + 1, 'x', -EINVAL}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct query_partial_head *head = NULL;
+        struct buffer bytes = BUFFER_INIT(1 << 20);
+        text[cases[i].len - 1] = cases[i].last;
+        forge_head(&bytes, text, cases[i].len, node, 0, 1);
+        assert_int_equal(query_partial_head(bytes.data, bytes.len, &head), cases[i].r);
+        text[cases[i].len - 1] = 'x';
+        if (head) {
+            assert_int_equal(strlen(head->spec.where), cases[i].len);
+            assert_int_equal(strlen(head->origin.node), sizeof(head->origin.node) - 1);
+            assert_true(head->origin.sees_all);
+            assert_int_equal(head->origin.time_ns, 7);
+        }
+        free(head);
+        buffer_release(&bytes);
+    }
 }
 
 /* Two parts, each with rows that it did not send: what all of them add up to. */
@@ -623,6 +718,8 @@ int main(void)
         cmocka_unit_test(columns_that_a_part_lacks_are_not_known),
         cmocka_unit_test(a_part_says_what_it_answers_and_where_it_comes_from),
         cmocka_unit_test(a_part_with_a_lie_is_refused_as_a_whole),
+        cmocka_unit_test(a_part_has_all_keys_and_some_columns),
+        cmocka_unit_test(head_of_a_part_is_text_of_limited_length),
         cmocka_unit_test(rows_that_parts_dropped_add_up),
         cmocka_unit_test(a_part_is_of_the_node_that_it_came_from),
         cmocka_unit_test(a_part_that_was_cut_is_incomplete),
