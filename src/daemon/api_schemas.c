@@ -547,7 +547,7 @@ static const struct http_schema schemas[] = {
         "space": {"type": ["string", "null"]},
         "copy_site": {"type": ["integer", "null"], "description": "line that copies it most"},
         "device": {"type": ["integer", "null"]},
-        "state": {"type": "string", "enum": ["allocated", "freed", "unknown"]},
+        "state": {"type": "string", "enum": ["allocated", "recorded", "freed", "unknown"]},
         "start": {"type": ["number", "null"]},
         "end": {"type": ["number", "null"]},
         "first_copy": {"type": ["number", "null"]},

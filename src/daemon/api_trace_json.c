@@ -160,7 +160,8 @@ static void block_json(struct trace_view *v, const struct trace_block *b, struct
     place_json(v, b->site, b->space, b->class, json);
     site_json(v, "copy_site", waste_copy_site(v->history, b), json);
     device_json(b->device, json);
-    json_field_string(json, "state", states[b->state & 3]);
+    bool recorded = b->active && b->class == TRACE_CLASS_GRAPH;
+    json_field_string(json, "state", recorded ? "recorded" : states[b->state & 3]);
     moment_json(v, "start", b->start_ns, json);
     moment_json(v, "end", b->end_ns, json);
     moment_json(v, "first_copy", b->first_copy_ns, json);

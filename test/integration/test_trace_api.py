@@ -219,6 +219,14 @@ class Routes(TraceTest):
         self.assertLessEqual(sum(row["bytes"] for row in rows if row["kind"] == "unknown"),
                              trace["owners"]["driver_bytes"] // 50)
 
+    def test_owners_that_share_a_line_are_told_with_their_callers(self):
+        self.tracing(env={**environment(self.folder), "MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1")})
+        train = subprocess.Popen([str(TRAIN), "--step-ms", "5"], stdout=subprocess.DEVNULL, env=environment(self.folder))
+        self.addCleanup(lambda: (train.kill(), train.wait()))
+        trace = self.trace(train.pid, lambda t: t["owners"] and sum(row["kind"] == "allocated" for row in t["owners"]["rows"]) >= 5)
+        lines = [row["line"] for row in trace["owners"]["rows"] if row["kind"] == "allocated"]
+        self.assertEqual(sum("load_weights \u2192 device_alloc" in line for line in lines), 3, lines)
+
     def test_a_dump_loads(self):
         self.tracing()
         drive = self.drive()

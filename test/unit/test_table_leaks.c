@@ -1,8 +1,10 @@
 /* What may leak, as one table: rates a second, shares from 0 to 1, times in seconds, and nothing that is not known as 0. */
 #include "base/clock.h"
+#include "ledger/ledger.h"
 #include "profile/suspects.h"
 #include "profile/tables.h"
 #include "query_fixture.h"
+#include <memoir/memoir.h>
 
 static char program[] = "shop", user[] = "alice", host_word[] = "host", heap[] = "heap",
             sustained[] = "sustained", cgroup[] = "cgroup", site[] = "cart.c:12 cart_add",
@@ -211,6 +213,108 @@ static void a_watch_that_was_cut_short_is_incomplete(void **unused)
     query_free(query);
 }
 
+/* ---- rows of a watch ---- */
+
+static void rows_of_a_watch_say_what_was_watched(void **unused)
+{
+    struct ledger_device device = {.ordinal = 2, .name = "H200", .uid = "GPU-1"};
+    struct ledger_account heap_account = {.space = MEMOIR_SPACE_HEAP, .name = "heap"},
+                          dram = {.space = MEMOIR_SPACE_DRAM, .device = &device};
+    struct ledger_process process = {.valid = LEDGER_HAS_PID | LEDGER_HAS_USER,
+                                     .pid = 10,
+                                     .uid = 1000,
+                                     .user = "alice",
+                                     .name = "shop"},
+                          nameless = {.uid = 1001, .pid = 11, .name = "shop"};
+    struct book_identity identity = {.st_ino = 77};
+    struct ledger_book book = {.identity = &identity};
+    struct leak rows[] = {
+        {.process = &process,
+         .account = &heap_account,
+         .book = &book,
+         .site = 5,
+         .key = 0xabc,
+         .frame = frame,
+         .result = {.verdict = DETECT_LEAK,
+                    .confidence = 0.5,
+                    .bytes_per_s = 10,
+                    .blocks_per_s = 2,
+                    .ever_freed = 0.25,
+                    .span_ns = 3 * NS_PER_S},
+         .live_bytes = 100,
+         .live_blocks = 4,
+         .growing_ns = 2 * NS_PER_S,
+         .spark = {1, 2, 3},
+         .n_spark = 3,
+         .headroom = {.kind = HEADROOM_CGROUP, .limit_bytes = 1000},
+         .left_ns = 9 * NS_PER_S},
+        {.process = &nameless, .account = &dram, .book = &book, .left_ns = UINT64_MAX},
+        {.process = &process,
+         .account = &heap_account,
+         .book = &book,
+         .outside = true,
+         .result = {.verdict = DETECT_GROWING, .ever_freed = 0.5}},
+    };
+    struct leaks leaks = {.rows = rows,
+                          .n = 3,
+                          .judged = 50,
+                          .verdicts = {1, 2, 3, 4, 5},
+                          .span_ns = 8 * NS_PER_S,
+                          .incomplete = true};
+    struct suspects suspects = {0};
+    assert_int_equal(suspects_from(&leaks, &suspects), 0);
+    assert_int_equal(suspects.n, 3);
+    assert_int_equal(suspects.sites, 50);
+    assert_int_equal(suspects.span_ns, 8 * NS_PER_S);
+    assert_true(suspects.incomplete);
+    assert_memory_equal(suspects.verdicts, leaks.verdicts, sizeof(leaks.verdicts));
+    const struct suspect *s = &suspects.rows[0];
+    assert_int_equal(s->pid, 10);
+    assert_int_equal(s->uid, 1000);
+    assert_string_equal(s->program, "shop");
+    assert_string_equal(s->user, "alice");
+    assert_string_equal(s->device, "host");
+    assert_int_equal(s->ordinal, -1);
+    assert_string_equal(s->space, "heap");
+    assert_int_equal(s->verdict, DETECT_LEAK);
+    assert_true(s->confidence == 0.5 && s->bytes_per_s == 10 && s->blocks_per_s == 2);
+    assert_true(s->ever_freed == 0.25);
+    assert_int_equal(s->live_bytes, 100);
+    assert_int_equal(s->live_blocks, 4);
+    assert_int_equal(s->span_ns, 3 * NS_PER_S);
+    assert_int_equal(s->growing_ns, 2 * NS_PER_S);
+    assert_int_equal(s->left_ns, 9 * NS_PER_S);
+    assert_int_equal(s->limit_bytes, 1000);
+    assert_string_equal(s->limit, "cgroup");
+    assert_int_equal(s->n_spark, 3);
+    assert_memory_equal(s->spark, rows[0].spark, sizeof(s->spark));
+    assert_int_equal(s->book_ino, 77);
+    assert_int_equal(s->site_number, 5);
+    assert_int_equal(s->key, 0xabc);
+    assert_string_equal(s->frame, frame);
+    assert_non_null(s->why);
+    assert_false(s->resident || s->outside);
+    s = &suspects.rows[1];
+    assert_int_equal(s->pid, 0); /* not known, whatever the field holds */
+    assert_string_equal(s->user, "1001");
+    assert_string_equal(s->device, "2 H200");
+    assert_string_equal(s->device_name, "H200");
+    assert_string_equal(s->device_uid, "GPU-1");
+    assert_int_equal(s->ordinal, 2);
+    assert_string_equal(s->space, "dram");
+    assert_null(s->limit);
+    assert_null(s->frame);
+    s = &suspects.rows[2]; /* no line of code holds it */
+    assert_true(s->resident && s->outside);
+    assert_string_equal(s->space, "outside malloc");
+    assert_string_equal(s->reason, "outside malloc");
+    assert_true(s->ever_freed < 0);
+    assert_non_null(strstr(s->why, "no line of code"));
+    assert_null(strstr(suspects.rows[0].why, "no line of code"));
+    suspects_release(&suspects);
+    assert_int_equal(suspects.n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +324,7 @@ int main(void)
         cmocka_unit_test(trend_is_the_series_or_the_small_chart),
         cmocka_unit_test(suspects_are_what_grows_and_their_owners),
         cmocka_unit_test(a_watch_that_was_cut_short_is_incomplete),
+        cmocka_unit_test(rows_of_a_watch_say_what_was_watched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

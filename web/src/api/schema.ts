@@ -587,7 +587,7 @@ export interface TraceBlock {
   /** line that copies it most */
   copy_site: number | null
   device: number | null
-  state: "allocated" | "freed" | "unknown"
+  state: "allocated" | "recorded" | "freed" | "unknown"
   start: number | null
   end: number | null
   first_copy: number | null

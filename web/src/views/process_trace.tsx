@@ -202,7 +202,7 @@ function Owners({ trace }: { trace: Trace }): JSX.Element | null {
         {rows.slice(0, OWNERS_SHOWN).map((row, i) => (
           <div key={i}>
             <dt class="clip" data-tip={row.line ? `${row.line}, ${row.memory ?? ''} memory` : ''}>
-              {row.library ?? row.kind} {row.line && <span class="muted">{row.line}</span>}
+              {row.line ?? row.library ?? row.kind} {row.line && <span class="muted">{row.library}</span>}
             </dt>
             <dd class="num">
               {row.estimate ? '~' : ''}
