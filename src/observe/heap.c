@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -25,6 +22,7 @@
 #include "observe/elf_parser.h"
 #include "observe/heap_callers.h"
 #include "observe/heap_internal.h"
+#include "observe/sources.h"
 #include "observe/stacks.h"
 #include "trace/ask.h"
 
@@ -263,31 +261,18 @@ static int start(struct heap *h)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_PROCESS };
+enum { SOURCE_PROCESS = SOURCE_MORE };
 
-static int watch(int epoll, int fd, uint32_t what)
+static void on_tick(struct heap *h, struct sources *sources, bool *early)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = what};
-    return fd >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
-static void tick_set(int tick, unsigned ms)
-{
-    struct timespec every = {.tv_nsec = (long)ms * 1000000};
-    struct itimerspec timer = {every, every};
-    timerfd_settime(tick, 0, &timer, NULL);
-}
-
-static void on_tick(struct heap *h, int tick, bool *early)
-{
-    uint64_t passed, now = clock_monotonic_ns();
-    if (read(tick, &passed, sizeof(passed)) != sizeof(passed))
+    uint64_t now = clock_monotonic_ns();
+    if (!sources_ticked(sources))
         return;
     heap_book_tell(h);
     heap_children_look(h);
     if (*early && now - h->attached_ns > HEAP_EARLY_MS * NS_PER_MS) {
         *early = false;
-        tick_set(tick, HEAP_TICK_MS);
+        sources_tick_set(sources, HEAP_TICK_MS);
     }
     if (!*early) {
         python_follow(h);
@@ -306,12 +291,12 @@ static void on_tick(struct heap *h, int tick, bool *early)
         h->end = HEAP_DETACHED;
 }
 
-static void on_event(struct heap *h, uint32_t what, int tick, bool *early)
+static void on_event(struct heap *h, struct sources *sources, uint32_t what, bool *early)
 {
     if (what == SOURCE_RING)
         heap_kernel_read(h->kernel, heap_book_record, h);
     else if (what == SOURCE_TICK)
-        on_tick(h, tick, early);
+        on_tick(h, sources, early);
     else if (what == SOURCE_CONTROL)
         control_serve(h->control);
     else if (what == SOURCE_SIGNAL)
@@ -322,32 +307,21 @@ static void on_event(struct heap *h, uint32_t what, int tick, bool *early)
 
 static int loop_run(struct heap *h, int signals)
 {
-    MEMOIR_CLEANUP(closep)
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
-    MEMOIR_CLEANUP(closep)
-    int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct sources sources;
+    uint32_t what[SOURCES_MAX];
     bool early = true;
-    if (epoll < 0 || tick < 0)
-        return -errno;
-    tick_set(tick, HEAP_TICK_EARLY_MS);
-    int r = watch(epoll, heap_kernel_fd(h->kernel), SOURCE_RING);
-    if (r == 0)
-        r = watch(epoll, tick, SOURCE_TICK);
-    if (r == 0)
-        r = watch(epoll, signals, SOURCE_SIGNAL);
-    if (r == 0)
-        r = watch(epoll, h->pidfd, SOURCE_PROCESS);
-    if (r == 0 && h->control)
-        r = watch(epoll, control_fd(h->control), SOURCE_CONTROL);
-    while (r == 0 && h->end == HEAP_RUNS) {
-        struct epoll_event events[8];
-        int n = epoll_wait(epoll, events, 8, -1);
-        for (int i = 0; i < n; i++)
-            on_event(h, events[i].data.u32, tick, &early);
-        if (n < 0 && errno != EINTR)
-            r = -errno;
+    int r =
+        sources_open(&sources, signals, heap_kernel_fd(h->kernel), h->control, HEAP_TICK_EARLY_MS);
+    if (r < 0)
+        return r;
+    r = sources_add(&sources, h->pidfd, EPOLLIN, SOURCE_PROCESS);
+    while (r >= 0 && h->end == HEAP_RUNS) {
+        r = sources_wait(&sources, -1, what);
+        for (int i = 0; i < r; i++)
+            on_event(h, &sources, what[i], &early);
     }
-    return r;
+    sources_close(&sources);
+    return r < 0 ? r : 0;
 }
 
 static void ready_tell(const struct heap *h)
@@ -390,20 +364,8 @@ static void finish(struct heap *h)
 
 int heap_run(const struct heap_options *options)
 {
-    struct rlimit files;
-    sigset_t set;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* libraries of the process stay open */
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
     MEMOIR_CLEANUP(closep)
-    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signals = sources_begin(SIGHUP);
     struct heap *h = calloc(1, sizeof(*h));
     if (!h || signals < 0) {
         log_error("cannot start: %m");

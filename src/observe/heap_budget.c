@@ -19,6 +19,8 @@ enum {
     WINDOW_MS = 500,   /* how long probes are in */
     PAUSE_MAX_S = 120, /* between two windows at most, whatever they cost */
 };
+#define FREE_SHARE \
+    0.01 /* of one processor that probes may take of a process that does next to nothing */
 #define COST_DOUBT 0.2  /* by how much of itself the cost differs among programs and machines */
 #define OWN_LEAST  0.02 /* of the CPU time in a window that is taken to be the process's own */
 
@@ -35,6 +37,7 @@ static void mark(struct heap *h)
 {
     h->budget.calls = heap_calls(h);
     h->budget.cpu_ns = cpu_ns(h->options->pid);
+    h->budget.marked_ns = clock_monotonic_ns();
 }
 
 /* Since the last mark. A process that did nothing took nothing. */
@@ -43,6 +46,13 @@ static double share(const struct heap *h)
     uint64_t calls = heap_calls(h) - h->budget.calls;
     uint64_t took = cpu_ns(h->options->pid) - h->budget.cpu_ns;
     return took > NS_PER_MS ? (double)calls * COST_NS / (double)took : 0;
+}
+
+/* Do probes take so little that no budget matters? */
+static bool is_little(const struct heap *h)
+{
+    double passed = (double)(clock_monotonic_ns() - h->budget.marked_ns);
+    return (double)(heap_calls(h) - h->budget.calls) * COST_NS < passed * FREE_SHARE;
 }
 
 void heap_budget_begin(struct heap *h)
@@ -157,8 +167,8 @@ int heap_budget_look(struct heap *h)
         return 0;
     }
     b->share = share(h);
+    b->over = b->share * 100 > (double)h->options->budget && !is_little(h) ? b->over + 1 : 0;
     mark(h);
-    b->over = b->share * 100 > (double)h->options->budget ? b->over + 1 : 0;
     if (b->over >= OVER_LOOKS)
         windows_begin(h);
     return 0;

@@ -83,6 +83,7 @@ struct heap {
 
     struct heap_budget {
         uint64_t calls, cpu_ns;     /* at the last look, or when the window opened */
+        uint64_t marked_ns;         /* when `calls` and `cpu_ns` were taken */
         uint64_t begun_cpu_ns;      /* at the attach */
         uint64_t closed_cpu_ns;     /* when the last one closed */
         double share;               /* of the process's CPU time that probes took, of late */

@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +26,7 @@
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
 #include "observe/probe_table.h"
+#include "observe/sources.h"
 #include "observe/stacks.h"
 #include "observe/targets.h"
 #include "trace/dump.h"
@@ -717,13 +716,7 @@ int observer_dump(struct observer *o, pid_t pid, int fd)
 
 /* ---- the loop ---- */
 
-enum { SOURCE_RING, SOURCE_TICK, SOURCE_SIGNAL, SOURCE_CONTROL, SOURCE_FACTS, SOURCE_STREAM };
-
-static int watch(int epoll, int fd, uint32_t what)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = what};
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
+enum { SOURCE_FACTS = SOURCE_MORE, SOURCE_STREAM };
 
 static void on_signal(struct observer *o, int fd)
 {
@@ -750,10 +743,9 @@ static void kept_check(struct observer *o)
         o->stopping = true;
 }
 
-static void on_tick(struct observer *o, int fd, uint64_t *ticks)
+static void on_tick(struct observer *o, struct sources *sources, uint64_t *ticks)
 {
-    uint64_t passed;
-    if (read(fd, &passed, sizeof(passed)) != sizeof(passed))
+    if (!sources_ticked(sources))
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
     if (o->scan && *ticks % SCAN_TICKS == 0)
@@ -791,50 +783,47 @@ static int busy_wait(struct observer *o)
     return -1;
 }
 
+static int sources_make(const struct observer *o, int signals, struct sources *sources)
+{
+    int r = sources_open(sources, signals, kernel_fd(o->kernel), o->control, OBSERVER_TICK_MS);
+    if (r < 0)
+        return r;
+    if (o->facts)
+        r = sources_add(sources, device_facts_fd(o->facts), EPOLLIN, SOURCE_FACTS);
+    if (r == 0 && o->streams) /* only that its reader is gone */
+        r = sources_add(sources, o->options->stream_fd, 0, SOURCE_STREAM);
+    if (r < 0)
+        sources_close(sources);
+    return r;
+}
+
 static int loop_run(struct observer *o, int signals)
 {
-    MEMOIR_CLEANUP(closep)
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
-    MEMOIR_CLEANUP(closep)
-    int tick = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    struct timespec every = {.tv_nsec = OBSERVER_TICK_MS * 1000000};
-    struct itimerspec timer = {every, every};
+    struct sources sources;
+    uint32_t what[SOURCES_MAX];
     uint64_t ticks = 0;
-    if (epoll < 0 || tick < 0 || timerfd_settime(tick, 0, &timer, NULL) < 0)
-        return -errno;
-    int r = watch(epoll, kernel_fd(o->kernel), SOURCE_RING);
-    if (r == 0)
-        r = watch(epoll, tick, SOURCE_TICK);
-    if (r == 0)
-        r = watch(epoll, signals, SOURCE_SIGNAL);
-    if (r == 0 && o->control)
-        r = watch(epoll, control_fd(o->control), SOURCE_CONTROL);
-    if (r == 0 && o->facts)
-        r = watch(epoll, device_facts_fd(o->facts), SOURCE_FACTS);
-    struct epoll_event gone = {.data.u32 = SOURCE_STREAM}; /* only that its reader is gone */
-    if (r == 0 && o->streams && epoll_ctl(epoll, EPOLL_CTL_ADD, o->options->stream_fd, &gone) < 0)
-        r = -errno;
-    while (r == 0 && !o->stopping) {
-        struct epoll_event events[8];
-        int n = epoll_wait(epoll, events, 8, busy_wait(o));
-        for (int i = 0; i < n; i++) {
-            if (events[i].data.u32 == SOURCE_RING)
+    int r = sources_make(o, signals, &sources);
+    if (r < 0)
+        return r;
+    while (r >= 0 && !o->stopping) {
+        r = sources_wait(&sources, busy_wait(o), what);
+        for (int i = 0; i < r; i++) {
+            if (what[i] == SOURCE_RING)
                 observer_look(o);
-            else if (events[i].data.u32 == SOURCE_TICK)
-                on_tick(o, tick, &ticks);
-            else if (events[i].data.u32 == SOURCE_SIGNAL)
+            else if (what[i] == SOURCE_TICK)
+                on_tick(o, &sources, &ticks);
+            else if (what[i] == SOURCE_SIGNAL)
                 on_signal(o, signals);
-            else if (events[i].data.u32 == SOURCE_FACTS)
+            else if (what[i] == SOURCE_FACTS)
                 facts_take(o);
-            else if (events[i].data.u32 == SOURCE_CONTROL)
+            else if (what[i] == SOURCE_CONTROL)
                 control_serve(o->control);
             else
                 o->stopping = true;
         }
-        if (n < 0 && errno != EINTR)
-            r = -errno;
     }
-    return r;
+    sources_close(&sources);
+    return r < 0 ? r : 0;
 }
 
 static void ready_tell(const struct observer *o)
@@ -872,20 +861,8 @@ static void finish(struct observer *o)
 
 int observer_run(const struct observer_options *options)
 {
-    struct rlimit files;
-    sigset_t set;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* libraries of traced processes stay open */
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
     MEMOIR_CLEANUP(closep)
-    int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    int signals = sources_begin(SIGCHLD);
     struct observer *o = calloc(1, sizeof(*o));
     if (!o || signals < 0) {
         log_error("cannot start: %m");

@@ -85,6 +85,8 @@ export function trackingTests(scene, test) {
       await dialog.getByRole('button', { name: 'Attach', exact: true }).click()
       await dialog.waitFor({ state: 'hidden' })
       await textOf(badge, /^Attached/)
+      // At least so much: blocks that are older than the attach are not counted.
+      await page.locator('.process-facts').getByText(/B\+$/).waitFor()
       await picture(page, 'attached')
       await page.getByRole('button', { name: 'Detach', exact: true }).click()
       await dialog.getByRole('button', { name: 'Detach', exact: true }).click()

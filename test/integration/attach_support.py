@@ -5,21 +5,18 @@ import os
 import pathlib
 import select
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import time
 import unittest
 
-BUILD = pathlib.Path(os.environ["MEMOIR_BUILD_ROOT"])
-OBSERVE = BUILD / "src/observe/memoir-observe"
+from observer_process import BUILD, OBSERVE, PATIENCE_S, ObserverProcess, why_not  # noqa: F401
+
 MEMOIR = BUILD / "src/cli/memoir"
 PROGRAMS = BUILD / ("test/integration" if (BUILD / "test/integration").exists() else "bench")
 PROGRAM = PROGRAMS / "attach_program"
 STATIC = PROGRAMS / "attach_static"
 CPP = PROGRAMS / "attach_cpp"
-PATIENCE_S = 60
 
 
 class Program:
@@ -60,23 +57,14 @@ class Program:
         self.process.stdout.close()
 
 
-class Heap:
+class Heap(ObserverProcess):
     """An observer of one heap."""
 
     def __init__(self, pid, folder, *options):
         self.books, self.socket, self.log = folder / "books", str(folder / "heap.sock"), folder / "heap.log"
         self.books.mkdir(exist_ok=True)
-        read_end, write_end = os.pipe()
-        with open(self.log, "a") as log:
-            self.process = subprocess.Popen(
-                [str(OBSERVE), "--heap", "--pid", str(pid), "--socket", self.socket, "--dir", str(self.books), "--ready",
-                 str(write_end), *(() if "--budget" in options else ("--budget", "0")), *options], pass_fds=[write_end], stderr=log)
-        os.close(write_end)
-        with os.fdopen(read_end) as ready:
-            if not select.select([ready], [], [], PATIENCE_S)[0] or ready.readline().strip() != "ready":
-                self.process.kill()
-                self.process.wait()
-                raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
+        self.launch(self.log, "--heap", "--pid", str(pid), "--dir", str(self.books),
+                    *(() if "--budget" in options else ("--budget", "0")), *options)
 
     def of(self, child):
         """The observer of a child that this one follows."""
@@ -91,44 +79,9 @@ class Heap:
         except OSError:
             return None
 
-    def ask(self, request):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(PATIENCE_S)
-            s.connect(self.socket)
-            with s.makefile("rwb") as f:
-                f.write(request.encode() + b"\n")
-                f.flush()
-                word, rest = f.readline().decode().split(None, 1)
-                if word != "ok":
-                    raise RuntimeError(rest.strip())
-                return f.read(int(rest))
-
-    def status(self):
-        return json.loads(self.ask("status"))
-
     def live(self):
         status = self.status()
         return status["live_bytes"], status["live_blocks"]
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-        return self.process.wait(PATIENCE_S)
-
-
-def why_not():
-    """Why nothing can be attached here, or None."""
-    if not OBSERVE.exists():
-        return "built without BPF"
-    if os.geteuid() != 0:
-        return "needs root"
-    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
-        return "needs the initial PID namespace"
-    return None
 
 
 class AttachTest(unittest.TestCase):

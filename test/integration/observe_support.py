@@ -3,19 +3,16 @@
 import json
 import os
 import pathlib
-import select
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 
+import observer_process
+from observer_process import OBSERVE, PATIENCE_S, ObserverProcess  # noqa: F401
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 from cuda_support import BUILD, STANDIN, TRAIN, CudaTest, environment  # noqa: E402, F401
 
-OBSERVE = BUILD / "src/observe/memoir-observe"
-PATIENCE_S = 60
 LIBRARY = STANDIN / "libcuda.so.1"
 
 # What the stand-in calls them, by the space that Memoir has for them.
@@ -29,12 +26,8 @@ SPACES = {
 
 def why_not():
     """Why nothing can be traced here, or None."""
-    if not OBSERVE.exists():
-        return "built without BPF"
-    if os.geteuid() != 0:
-        return "needs root"
-    if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
-        return "needs the initial PID namespace"
+    if observer_process.why_not():
+        return observer_process.why_not()
     with tempfile.TemporaryDirectory() as folder:
         try:
             Observer(folder, "probe-test").stop()
@@ -43,7 +36,7 @@ def why_not():
     return None
 
 
-class Observer:
+class Observer(ObserverProcess):
     """A running observer of all processes that use the stand-in. Names tell observers of parallel tests apart."""
 
     def __init__(self, folder, name, *options, books=None, system_calls=True, prefix=()):
@@ -56,31 +49,9 @@ class Observer:
         self.start()
 
     def start(self):
-        read_end, write_end = os.pipe()
         books = ["--dir", str(self.books)] if self.books else ["--no-books"]
         books += ["--system-calls"] if self.system_calls else []
-        with open(self.log, "a") as log:
-            self.process = subprocess.Popen(
-                [*self.prefix, str(OBSERVE), "--all", "--name", self.name, "--socket", self.socket, "--library", str(LIBRARY),
-                 "--ready", str(write_end), *books, *self.options], pass_fds=[write_end], stderr=log)
-        os.close(write_end)
-        with os.fdopen(read_end) as ready:
-            if not select.select([ready], [], [], PATIENCE_S)[0] or ready.readline().strip() != "ready":
-                self.process.kill()
-                self.process.wait()
-                raise RuntimeError("memoir-observe did not start: " + self.log.read_text())
-
-    def ask(self, request):
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(PATIENCE_S)
-            s.connect(self.socket)
-            with s.makefile("rwb") as f:
-                f.write(request.encode() + b"\n")
-                f.flush()
-                word, rest = f.readline().decode().split(None, 1)
-                if word != "ok":
-                    raise RuntimeError(rest.strip())
-                return f.read(int(rest))
+        self.launch(self.log, "--all", "--name", self.name, "--library", str(LIBRARY), *books, *self.options, prefix=self.prefix)
 
     def traced(self, pid):
         """What the kernel's tables say of a process; None: nothing."""
@@ -88,18 +59,6 @@ class Observer:
             if p["pid"] == pid:
                 return p
         return None
-
-    def status(self):
-        return json.loads(self.ask("status"))
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(PATIENCE_S)
 
 
 def live(process, space):

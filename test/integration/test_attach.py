@@ -169,7 +169,7 @@ class Life(AttachTest):
             with self.subTest(library=library):
                 program = self.program(CPP, **({"LD_PRELOAD": library} if library else {}))
                 alone = program("work")
-                for _ in range(3):
+                for _ in range(1 if library else 3):
                     heap = self.heap(program)
                     self.assertEqual(program("leak", 200), alone)
                     self.assertGreaterEqual(heap.live()[0], 200 * 1000)
@@ -262,6 +262,18 @@ class Budget(AttachTest):
 
     def test_blocks_that_come_and_go_between_windows_are_no_growth(self):
         self.within("ring", 500, 60000)
+
+    def test_a_process_that_does_little_is_exact(self):
+        program = self.program()
+        heap = self.heap(program, "--budget", "2")
+        deadline = time.monotonic() + PATIENCE_S
+        while heap.status()["attached_ns"] < 5e9:
+            self.assertLess(time.monotonic(), deadline)
+            program("pairs", 8, 64)
+            time.sleep(0.005)  # a service that waits for others most of the time
+        status = heap.status()
+        self.assertGreater(status["cpu_permille"], 20, "it is above the budget")
+        self.assertFalse(status["estimate"], status)
 
     def test_below_it_they_are_exact(self):
         program = self.program()

@@ -2,7 +2,7 @@
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { SuspectsAnswer, LeaksAnswer } from '../api/types'
-import { bytes, count, rate, wholeDuration } from '../base/format'
+import { bytes, cell, count, rate, wholeDuration } from '../base/format'
 import { link, place, word } from '../base/route'
 import { useSubject } from '../base/title'
 import { later } from '../kit/later'
@@ -166,6 +166,13 @@ interface Figure {
   name: string
   value: number | null
   help: string
+  column?: string
+}
+
+/** With the marks that tables have: ~ for an estimate, + for what is at least so much. */
+function marked(row: Record<string, unknown>, figure: Figure): string {
+  const has = (list: unknown): boolean => Array.isArray(list) && list.includes(figure.column)
+  return cell(figure.value, 'bytes', { estimate: has(row.estimate), atLeast: has(row.at_least) })
 }
 
 function Figures({
@@ -189,7 +196,12 @@ function Figures({
     { name: 'Files', value: get('file'), help: 'of the resident memory, mapped files' },
     { name: 'Shared memory', value: get('shmem'), help: 'of the resident memory, shared memory and tmpfs' },
     { name: 'Swap', value: get('swap'), help: 'swapped out' },
-    { name: 'Heap, accounted', value: get('heap'), help: 'allocated and not freed, as its tracker counts' },
+    {
+      name: 'Heap, accounted',
+      value: get('heap'),
+      column: 'heap',
+      help: 'allocated and not freed, as its tracker counts. ~: an estimate, because probes are in for part of the time. +: blocks that are older than the attach are not counted',
+    },
     { name: 'Pinned', value: get('pinned'), help: 'host memory pinned for transfers' },
     { name: 'On devices', value: get('device'), help: 'memory that it holds on all devices' },
     { name: 'Peak', value: get('peak_rss'), help: 'the most that its resident memory has been' },
@@ -201,7 +213,7 @@ function Figures({
           .filter((figure) => figure.value != null)
           .map((figure) => (
             <Fact name={figure.name} help={figure.help}>
-              {bytes(figure.value)}
+              {marked(row, figure)}
             </Fact>
           ))}
         <Fact name="Grows by" help="of the resident memory, over the last 10 seconds">
