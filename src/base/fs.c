@@ -186,3 +186,32 @@ int fs_is_tmpfs(int fd)
         return -errno;
     return st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC;
 }
+
+/* "36 35 0:25 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw": is it that device, and in memory? */
+static bool mount_is_memory(char *line, unsigned dev_major, unsigned dev_minor)
+{
+    unsigned major, minor;
+    char type[16];
+    const char *dash = strstr(line, " - ");
+    return sscanf(line, "%*u %*u %u:%u", &major, &minor) == 2 && major == dev_major &&
+           minor == dev_minor && dash && sscanf(dash, " - %15s", type) == 1 &&
+           (strcmp(type, "tmpfs") == 0 || strcmp(type, "ramfs") == 0);
+}
+
+bool fs_device_is_memory(int dir_fd, const char *mountinfo, unsigned dev_major, unsigned dev_minor)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = openat(dir_fd, mountinfo, O_RDONLY | O_CLOEXEC);
+    MEMOIR_CLEANUP(fclosep)
+    FILE *mounts = fd < 0 ? NULL : fdopen(fd, "r");
+    MEMOIR_CLEANUP(freep)
+    char *line = NULL;
+    size_t size = 0;
+    if (!mounts)
+        return false;
+    fd = -1;
+    for (size_t n = 0; n < FS_MOUNTS_MAX && getline(&line, &size, mounts) > 0; n++)
+        if (mount_is_memory(line, dev_major, dev_minor))
+            return true;
+    return false;
+}

@@ -26,5 +26,10 @@ int fs_write_file_atomic(const char *path, const void *data, size_t len, mode_t 
  * is. -ENOTDIR when something else is in the way. */
 int fs_mkdir_all(const char *path, mode_t mode);
 
+/* Is the device a file system in memory, as a table of mounts tells: `mountinfo`, from `dir_fd` on? No file system is asked itself: one
+ * of a user's (FUSE) or of a network may never answer. A table is read up to FS_MOUNTS_MAX lines. */
+enum { FS_MOUNTS_MAX = 4096 };
+bool fs_device_is_memory(int dir_fd, const char *mountinfo, unsigned dev_major, unsigned dev_minor);
+
 /* 1 when the file lives in memory (tmpfs, ramfs), 0 when not, or -errno. */
 int fs_is_tmpfs(int fd);

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "book/reader.h"
 
 #define DIR_FLAGS  (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -42,13 +44,64 @@ void book_places_release(struct book_places *places)
 
 /* ---- judging directories ---- */
 
+/* One step of a path, without asking its file system anything. */
+static int step_open(int at, const char *name, int flags, struct statx *ret)
+{
+    int fd = openat(at, name, O_PATH | O_DIRECTORY | O_CLOEXEC | flags);
+    if (fd < 0)
+        return -errno;
+    if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_UID, ret) < 0) {
+        int r = -errno;
+        close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static bool in_memory(const struct statx *st)
+{
+    return fs_device_is_memory(AT_FDCWD, "/proc/self/mountinfo", st->stx_dev_major,
+                               st->stx_dev_minor);
+}
+
+/* A user may mount a file system of its own (FUSE) over its directory or over the one that it is in, and never answer. So each is
+ * opened for its name alone, and used only if nothing is mounted there but memory. */
+static int directory_open(const char *path)
+{
+    char parent[PATH_MAX], again[64];
+    struct statx above, here;
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path || (size_t)(slash - path) >= sizeof(parent))
+        return -EINVAL;
+    memcpy(parent, path, (size_t)(slash - path));
+    parent[slash - path] = '\0';
+    MEMOIR_CLEANUP(closep)
+    int up = step_open(AT_FDCWD, parent, 0, &above);
+    if (up < 0)
+        return up;
+    bool roots = above.stx_uid == 0;
+    if (!roots && !in_memory(&above))
+        return -EMEDIUMTYPE;
+    MEMOIR_CLEANUP(closep)
+    int fd = step_open(up, slash + 1, O_NOFOLLOW, &here);
+    if (fd < 0)
+        return fd;
+    bool same =
+        here.stx_dev_major == above.stx_dev_major && here.stx_dev_minor == above.stx_dev_minor;
+    if (!same && !in_memory(&here))
+        return -EMEDIUMTYPE;
+    snprintf(again, sizeof(again), "/proc/self/fd/%d", fd);
+    int opened = open(again, DIR_FLAGS & ~O_NOFOLLOW);
+    return opened < 0 ? -errno : opened;
+}
+
 /* Open a directory that may hold books of `uid`, or say why it may not. */
 static int place_open(const char *path, uint32_t uid)
 {
     MEMOIR_CLEANUP(closep)
-    int fd = open(path, DIR_FLAGS);
+    int fd = directory_open(path);
     if (fd < 0)
-        return -errno;
+        return fd;
     struct stat st;
     struct statfs fs;
     if (fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)

@@ -15,16 +15,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "book/finder.h"
 
 enum {
@@ -117,29 +116,42 @@ static int mnt_ns_read(int dir_fd, const char *path, uint64_t *ret_ns)
     return 0;
 }
 
+/* What a line of maps says of a file that looks like a book. */
+struct mapped {
+    const char *range, *path;
+    uint64_t inode;
+    unsigned dev_major, dev_minor;
+};
+
 /* Open the file behind one mapping: only if it is a regular file in memory. The first descriptor is
  * O_PATH, so that nothing is really opened before it is known what it is, and the second is of the
  * same file even if the process maps another one meanwhile. */
-static int map_file_open(int pid_fd, const char *range, struct stat *ret_st)
+static int map_file_open(int pid_fd, const struct mapped *mapped, struct stat *ret_st)
 {
     char path[96];
-    snprintf(path, sizeof(path), "map_files/%s", range);
+    struct statx stx;
+    if (!fs_device_is_memory(pid_fd, "mountinfo", mapped->dev_major, mapped->dev_minor))
+        return -EBADMSG;
+    snprintf(path, sizeof(path), "map_files/%s", mapped->range);
     MEMOIR_CLEANUP(closep)
     int at = openat(pid_fd, path, O_PATH | O_CLOEXEC);
     if (at < 0)
         return -errno;
-    struct stat st;
-    struct statfs fs;
-    if (fstat(at, &st) < 0 || fstatfs(at, &fs) < 0)
+    /* It may be another file by now: what is cached of it tells which. */
+    if (statx(at, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &stx) < 0)
         return -errno;
-    if (!S_ISREG(st.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC))
+    if (!S_ISREG(stx.stx_mode) || stx.stx_dev_major != mapped->dev_major ||
+        stx.stx_dev_minor != mapped->dev_minor)
         return -EBADMSG;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return -errno;
-    *ret_st = st;
-    return fd;
+    if (fstat(fd, ret_st) == 0)
+        return fd;
+    int r = -errno;
+    close(fd);
+    return r;
 }
 
 /* Its place among the books of the process, or -1. */
@@ -160,8 +172,7 @@ static bool wanted(const struct seen_process *process, uint64_t inode, uint32_t 
 
 /* One line of maps: "7f00-7f01 r--s 00000000 00:1b 1234   /run/memoir/0/1-2-malloc-3.book", perhaps
  * with " (deleted)". Cut into its range, inode and path; false if it is no book of ours. */
-static bool line_parse(char *line, const char **ret_range, uint64_t *ret_inode,
-                       const char **ret_path)
+static bool line_parse(char *line, struct mapped *ret)
 {
     char *slash = strchr(line, '/');
     if (!slash)
@@ -176,24 +187,23 @@ static bool line_parse(char *line, const char **ret_range, uint64_t *ret_inode,
     if (!space || space > slash)
         return false;
     *space = '\0';
-    unsigned dev_major, dev_minor;
     char perms[8];
     uint64_t offset;
-    if (sscanf(space + 1, "%7s %" SCNx64 " %x:%x %" SCNu64, perms, &offset, &dev_major, &dev_minor,
-               ret_inode) != 5)
+    if (sscanf(space + 1, "%7s %" SCNx64 " %x:%x %" SCNu64, perms, &offset, &ret->dev_major,
+               &ret->dev_minor, &ret->inode) != 5)
         return false;
-    *ret_range = line;
-    *ret_path = slash;
+    ret->range = line;
+    ret->path = slash;
     return true;
 }
 
 /* One file that looks like a book. */
 static int book_offer(struct foreign_scan *scan, int pid_fd, struct seen_process *process,
-                      const char *range, const char *path, uint32_t *again)
+                      const struct mapped *mapped, uint32_t *again)
 {
     struct stat st = {0};
     MEMOIR_CLEANUP(closep)
-    int book = map_file_open(pid_fd, range, &st);
+    int book = map_file_open(pid_fd, mapped, &st);
     scan->opened += book >= 0;
     scan->denied += book == -EPERM || book == -EACCES;
     if (book < 0 || !wanted(process, st.st_ino, *again))
@@ -205,7 +215,7 @@ static int book_offer(struct foreign_scan *scan, int pid_fd, struct seen_process
     }
     *again &= ~(1u << place);
     process->not_ready &= ~(1u << place);
-    int r = scan->each(book, process->pid, path, scan->context);
+    int r = scan->each(book, process->pid, mapped->path, scan->context);
     if (r != -EAGAIN)
         return r;
     process->not_ready |= 1u << place;
@@ -230,14 +240,13 @@ static int process_look(struct foreign_scan *scan, int pid_fd, struct seen_proce
     uint32_t again = process->not_ready;
     int r = 0;
     for (ssize_t n; r == 0 && (n = getline(&line, &size, maps)) > 0;) {
-        const char *range, *path;
-        uint64_t inode;
+        struct mapped mapped;
         if (++lines % LINES_PER_CLOCK == 0 && clock_monotonic_ns() - start > LOOK_NS)
             break;
         if (line[n - 1] == '\n')
             line[n - 1] = '\0';
-        if (line_parse(line, &range, &inode, &path) && wanted(process, inode, again))
-            r = book_offer(scan, pid_fd, process, range, path, &again);
+        if (line_parse(line, &mapped) && wanted(process, mapped.inode, again))
+            r = book_offer(scan, pid_fd, process, &mapped, &again);
         if (scan->denied > denied || (process->n_books == BOOKS_PER_PROCESS_MAX && again == 0))
             break; /* the others of this process would be no better */
     }

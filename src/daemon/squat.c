@@ -30,8 +30,13 @@ static bool uid_of(const char *name, uint32_t *ret_uid)
 
 static bool squatted(int dirfd, const char *name, uint32_t uid, struct stat *ret_st)
 {
-    return fstatat(dirfd, name, ret_st, AT_SYMLINK_NOFOLLOW) == 0 && ret_st->st_uid != 0 &&
-           (ret_st->st_uid != uid || !S_ISDIR(ret_st->st_mode));
+    struct statx stx;
+    /* A user's own file system may be mounted there, and never answer: what is cached has to do. */
+    if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
+              STATX_UID | STATX_TYPE | STATX_INO, &stx) < 0)
+        return false;
+    *ret_st = (struct stat){.st_uid = stx.stx_uid, .st_mode = stx.stx_mode, .st_ino = stx.stx_ino};
+    return stx.stx_uid != 0 && (stx.stx_uid != uid || !S_ISDIR(stx.stx_mode));
 }
 
 /* A directory that is not empty. Its owner may have made way in between and the name's user have taken

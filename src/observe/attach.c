@@ -286,16 +286,9 @@ int kernel_attach(struct kernel *k, const struct probe_table *table, int fd, cha
     uint64_t start_ns = clock_monotonic_ns();
     r = k->has_session ? session_attach(k, a, fd, s) : both_attach(k, a, fd, s);
     k->attach_ns += clock_monotonic_ns() - start_ns;
-    if (r == -EINVAL || r == -EOPNOTSUPP)
-        snprintf(
-            why, KERNEL_WHY_MAX,
-            "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
-            strerror(-r));
-    else if (r < 0)
-        object_fail(why, r, "attaching probes");
     if (r < 0) {
         refuse(k, &st);
-        return r;
+        return uprobe_link_fail(why, KERNEL_WHY_MAX, r);
     }
     k->n_attached++;
     return a->functions;

@@ -216,7 +216,7 @@ int heap_kernel_attach(struct heap_kernel *k, int fd, const struct heap_function
         r = link_add(k, k->leave, fd, UPROBE_LINK_MULTI, &all[ALLOCS], true);
     if (r == 0 && !k->has_session)
         r = link_add(k, k->enter, fd, UPROBE_LINK_MULTI, &all[ALLOCS], false);
-    return r < 0 ? object_fail(why, r, "attaching probes") : 0;
+    return r < 0 ? uprobe_link_fail(why, HEAP_KERNEL_WHY_MAX, r) : 0;
 }
 
 /* ---- what is there ---- */

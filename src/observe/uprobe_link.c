@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,4 +35,16 @@ int uprobe_link_make(int program, int fd, enum uprobe_link_type type,
     };
     int link = (int)syscall(SYS_bpf, LINK_CREATE, &attr, sizeof(attr));
     return link < 0 ? -errno : link;
+}
+
+int uprobe_link_fail(char *why, size_t size, int error)
+{
+    if (error == -EINVAL || error == -EOPNOTSUPP)
+        snprintf(
+            why, size,
+            "the kernel refuses to attach probes (%s): it needs Linux 6.6 or later for uprobe_multi",
+            strerror(-error));
+    else
+        snprintf(why, size, "attaching probes failed: %s", strerror(-error));
+    return error;
 }

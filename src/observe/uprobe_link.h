@@ -19,3 +19,6 @@ struct uprobe_places {
  * return. `pid` is the only process that runs the program; 0: all. 10 to 50 ms. */
 int uprobe_link_make(int program, int fd, enum uprobe_link_type type,
                      const struct uprobe_places *places, bool returns, pid_t pid);
+
+/* Say why that failed: object_fail(), or that the kernel is too old. */
+int uprobe_link_fail(char *why, size_t size, int error);

@@ -448,6 +448,7 @@ class Private(ClusterTest):
         self.assertEqual([(r["node"], r["pid"]) for r in row["rows"]], [("n2", client.pid)])
         self.assertEqual((row["cluster"]["expected"], row["cluster"]["answered"]), (1, 1))
         self.assertIn("400", run("devices", "--cluster").stdout)
+        self.assertRegex(run("query", "--cluster").stdout, rf"^NODE +PID .*\nn2 +{client.pid} ")  # rows say whose they are
         self.assertIn("1 of 2 nodes answered", run("sites", "--cluster", "--limit", "3").stderr)  # as --top
         self.assertRegex(run("top", "--cluster", "--limit", "2").stdout, "n[12] ")
         self.assertIn("1 of 2 nodes answered", run("buffers", "--cluster").stderr)

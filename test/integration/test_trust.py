@@ -9,7 +9,8 @@ import sys
 import unittest
 
 from api_support import ApiTest
-from daemon_fixture import BUILD, NOBODY, Process, as_user, needs_root
+from daemon_fixture import BUILD, NOBODY, PATIENCE_S, Process, as_user, needs_root
+from mute_files import MuteFiles
 
 FORGE = BUILD / "test/integration/forge_claim"
 FIXTURE = BUILD / "test/unit/libfixture_a.so"
@@ -133,6 +134,34 @@ class Memory(TrustTest):
         process.out.wait("^hidden$")
         self.claim(daemon, process.pid)
         self.refused(process.pid, 403)
+
+
+class Files(TrustTest):
+    def test_a_file_system_that_does_not_answer_holds_nobody_up(self):
+        """A mapped file that looks like a book, of another mount namespace: it is looked at only where no server can be asked."""
+        files = MuteFiles("4711-1-2-0123456789abcdef.book")
+        if files.error:
+            self.skipTest(f"no FUSE: {files.error}")
+        script = ("import mmap, os, sys, time\nf = os.open(sys.argv[1], os.O_RDONLY)\nm = mmap.mmap(f, 65536, mmap.MAP_SHARED, mmap.PROT_READ)\n"
+                  "print('mapped', flush=True)\ntime.sleep(1000)\n")
+        hostile = self.start("unshare", "--mount", "--propagation=unchanged", *as_user(NOBODY), "/usr/bin/python3", "-c", script, files.folder / files.name)
+        self.addCleanup(files.close)  # before the process, whose end waits for it
+        hostile.out.wait("^mapped$")
+        files.mute_all = True
+        done = subprocess.run([BUILD / "src/cli/memoir", "ps", "--all", "--json"], capture_output=True, text=True, timeout=PATIENCE_S / 2, check=False)
+        self.assertIn("memoir.", done.stdout, done.stderr)
+        self.assertFalse(files.asked.is_set())
+
+
+    def test_a_directory_for_books_with_a_file_system_over_it_is_left_alone(self):
+        files = MuteFiles("4711-1-2-0123456789abcdef.book", self.place)
+        if files.error:
+            self.skipTest(f"no FUSE: {files.error}")
+        self.addCleanup(files.close)
+        files.mute_all = True
+        self.api()
+        self.assertIsInstance(self.rows("/processes", limit=1), list)
+        self.assertFalse(files.asked.is_set())
 
 
 class Names(TrustTest):

@@ -121,7 +121,7 @@ def http(user, path, method="GET", body=None):
 
 
 def held(pid):
-    return sum(row.get("live_bytes", 0) for row in rows("accounts", "--where", f"pid={pid}")["rows"])
+    return sum(row["bytes"] or 0 for row in rows("accounts", "--where", f"pid={pid}")["rows"])
 
 
 class Keeper:
@@ -269,11 +269,11 @@ def test_limits_of_services_are_seen():
         pid = int(run("systemctl", "show", "limited", "--value", "-p", "MainPID").stdout)
         row = eventually("its row has a limit", lambda: rows(
             "host", "--where", f"pid={pid}", "--show", "pid,cgroup,cgroup_limit,cgroup_used,headroom")["rows"],
-            lambda r: r and r[0].get("cgroup_used", 0) > 40 * MIB)[0]
+            lambda r: r and (r[0]["cgroup_used"] or 0) > 40 * MIB)[0]
         tell(f"# {row}")
         expect(row["cgroup_limit"] in (96 * MIB, 80 * MIB) and "limited.service" in row["cgroup"], row)
         expect(0 < row["headroom"] <= 56 * MIB, row)
-        table = rows("cgroups", "--where", "name=limited.service")["rows"]
+        table = rows("cgroups", "--where", "name=limited.service", "--show", "name,limit,current,headroom")["rows"]
         expect(table and table[0]["limit"] in (96 * MIB, 80 * MIB) and table[0]["current"] > 40 * MIB, table)
     finally:
         run("systemctl", "stop", "limited")
@@ -291,7 +291,7 @@ def test_ends_of_processes_are_told():
 def test_an_oom_kill_of_a_service_is_told():
     run("systemd-run", "--unit=greedy", "-p", "MemoryMax=32M", "-p", "MemorySwapMax=0", "--wait", "python3", "-c",
         "kept = [bytearray(b'x') * (1 << 20) for _ in range(200)]", check=False)
-    row = eventually("it is listed", lambda: rows("exited", "--where", "kind=oom")["rows"])[0]
+    row = eventually("it is listed", lambda: rows("exited", "--where", "kind=oom", "--show", "pid,program,cause,cgroup")["rows"])[0]
     tell(f"# {row}")
     expect("greedy.service" in row["cgroup"], row)
 
