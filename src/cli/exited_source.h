@@ -27,7 +27,7 @@ struct exited_source {
     char why[EXITED_WHY_MAX]; /* with FAILED */
     uint64_t seen, lost;
     uint64_t gap_from_ns,
-        gap_to_ns; /* the last time that nobody watched, since 1970; 0: none is known */
+        gap_to_ns; /* the last time without a watcher, since 1970; 0: none is known */
 };
 
 /* `state` and `socket` as the options say, NULL for the usual ones. 0; -ENOENT when neither files nor a socket

@@ -430,7 +430,7 @@ static void cannot_track(struct http_call *call, const struct ledger_process *p,
             "the process is not tracked (%s), and cannot be attached here while it runs: start it by "
             "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
             "tracking on later",
-            why ? why : "nobody asked for it");
+            why ? why : "it was not asked for");
 }
 
 /* What is switched. */

@@ -45,7 +45,7 @@ bool hosts_ready(struct hosts *hosts);
  * /proc cannot be read; then it is not locked. Any thread. */
 const struct host *hosts_lock(struct hosts *hosts);
 
-/* The same for who looks all the time: he does not count as one who asks, and may find it older. */
+/* For periodic readers: does not extend the refresh window and may return an older table. */
 const struct host *hosts_lock_idle(struct hosts *hosts);
 void hosts_unlock(struct hosts *hosts);
 

@@ -423,9 +423,8 @@ static void tell_silent(uint32_t uid, uint64_t n, void *context)
 
 static void tell_unwritten(uint32_t uid, uint64_t n, void *context)
 {
-    log_warn("%" PRIu64
-             " lines about processes of uid %u are not in retired.jsonl: he has used up his "
-             "share of it",
+    log_warn("%" PRIu64 " lines about processes of uid %u are not in retired.jsonl: per-user quota "
+             "exceeded",
              n, uid);
 }
 

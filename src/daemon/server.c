@@ -100,7 +100,7 @@ static const struct {
     REFUSAL(closed_stalled, "connections that stalled"),
     REFUSAL(closed_queue, "connections that did not take their answers"),
     REFUSAL(throttled, "times past reports-per-second"),
-    REFUSAL(bad_reports, "reports that made no sense"),
+    REFUSAL(bad_reports, "invalid reports"),
     REFUSAL(denied_reports, "reports about processes of others"),
     REFUSAL(denied_questions, "questions about processes of others"),
     REFUSAL(refused_buffers, "buffers past buffers-per-client-max"),

@@ -314,7 +314,7 @@ int query_result_lines(const struct query_result *result, struct buffer *out);
  * bytes). 0 or the buffer's error. */
 int query_partial_write(const struct query_result *result, struct buffer *out);
 
-/* Add such bytes to `into`. They are untrusted: -EINVAL when they make no sense or answer another question (then nothing was
+/* Add such bytes to `into`. They are untrusted: -EINVAL when they are invalid or answer another question (then nothing was
  * added), -ENOMEM (then some of it may be). Another version may lack columns: their cells are unknown then, and
  * query_result_missing() says so. A part that was cut to fewer rows than `into` asks for makes it incomplete. */
 int query_partial_read(struct query_result *into, const void *bytes, size_t len);
@@ -346,7 +346,7 @@ int query_partial_head(const void *bytes, size_t len, struct query_partial_head 
 struct query_exited_list {
     struct query_exited *rows; /* latest first */
     size_t n;
-    size_t skipped; /* lines that made no sense */
+    size_t skipped; /* invalid lines */
     void *texts;    /* owned */
     void *file;     /* the same */
 };
