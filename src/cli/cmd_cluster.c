@@ -117,9 +117,13 @@ static int status_print(const json_t *cluster, const struct cluster_values *v)
     struct table table;
     table_init(&table, columns);
     json_array_foreach(json_object_get(cluster, "members"), i, member) row_of(&table, member);
-    struct table_layout layout = {.header = true};
-    int r =
-        v->csv ? table_print_csv(&table, &layout, &out) : table_print(&table, &layout, &term, &out);
+    MEMOIR_CLEANUP(freep)
+    size_t *order = NULL;
+    int r = table_sort(&table, &(struct table_sort){.column = COLUMN_NODE}, &order);
+    struct table_layout layout = {.header = true, .order = order};
+    if (r >= 0)
+        r = v->csv ? table_print_csv(&table, &layout, &out)
+                   : table_print(&table, &layout, &term, &out);
     return r < 0 ? r : command_output(&out);
 }
 

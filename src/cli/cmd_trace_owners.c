@@ -85,6 +85,7 @@ struct owned {
     struct owners_block *blocks; /* one for each live block; `site` is ours */
     int32_t *devices;
     size_t n, cap;
+    struct trace_history *history; /* borrowed */
 };
 
 static void owned_release(struct owned *o)
@@ -144,6 +145,7 @@ static int owned_read(struct trace_source *source, struct owned *o)
     struct trace_block *batch = calloc(BATCH, sizeof(*batch));
     if (!batch)
         return -ENOMEM;
+    o->history = source->history;
     while ((n = trace_history_blocks(source->history, &filter, &cursor, batch, BATCH)) > 0)
         for (size_t i = 0; i < n; i++) {
             bool device =
@@ -304,7 +306,9 @@ static int device_rows(const struct owned *owned, size_t device, uint64_t driver
                                      .has_before = beyond->has_before,
                                      .context_estimate = beyond->estimate,
                                      .context_bytes = beyond->context_bytes,
-                                     .before_bytes = beyond->before_bytes};
+                                     .before_bytes = beyond->before_bytes,
+                                     .graph_peak_bytes =
+                                         trace_history_graph_peak(owned->history, (int32_t)device)};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;

@@ -273,6 +273,22 @@ static int run(const struct command *command, const void *values, const struct q
     return r;
 }
 
+int elsewhere_columns(const struct elsewhere_values *v, struct query_spec *spec,
+                      struct buffer *texts)
+{
+    const struct query_table *table =
+        spec->table ? query_table_find(spec->table) : query_tables()[0];
+    if (!elsewhere_wanted(v) || spec->show || spec->by || !table)
+        return 0;
+    for (const struct query_column *c = table->columns; c->name; c++)
+        if (strcmp(c->name, "node") == 0) {
+            buffer_printf(texts, "node,%s", table->show);
+            spec->show = buffer_string(texts);
+            break;
+        }
+    return texts->error;
+}
+
 int elsewhere_run(const struct command *command, const void *values,
                   const struct operands *operands)
 {
@@ -311,5 +327,9 @@ int elsewhere_run(const struct command *command, const void *values,
     r = past_spec(&spec, &window, &texts, &error);
     if (r == -EINVAL)
         return view_misuse(command, &error, &spec);
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer columns = BUFFER_INIT(QUESTION_MAX);
+    if (r == 0)
+        r = elsewhere_columns(&common->elsewhere, &spec, &columns);
     return r < 0 ? r : run(command, values, &spec, &window);
 }

@@ -50,6 +50,11 @@ void elsewhere_mention(const struct buffer *summary);
 int elsewhere_run(const struct command *command, const void *values,
                   const struct operands *operands);
 
+/* Rows of several nodes need their nodes: where the question names no columns, `spec` gets the table's usual ones and `node`, as
+ * words in `texts`. 0 or the buffer's error. */
+int elsewhere_columns(const struct elsewhere_values *v, struct query_spec *spec,
+                      struct buffer *texts);
+
 /* The question as one line of JSON, without its newline. COMMAND_OK, COMMAND_FAILED after a word, or -errno. */
 int elsewhere_question(const struct elsewhere_values *v, const struct query_spec *spec,
                        struct buffer *out);

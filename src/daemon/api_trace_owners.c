@@ -127,6 +127,27 @@ static void places_free(struct place *places, size_t n)
     free(places);
 }
 
+/* Lines that several of them share are told with their callers: a helper that allocates for all
+ * of a program says little. */
+static void places_tell_apart(const struct trace_view *v, struct place *places, size_t n)
+{
+    char text[TRACE_NAMES_TEXT_MAX];
+    MEMOIR_CLEANUP(freep)
+    bool *shared = calloc(n + 1, sizeof(*shared));
+    for (size_t i = 0; shared && i < n; i++)
+        for (size_t k = i + 1; places[i].text && k < n; k++)
+            if (places[k].text && strcmp(places[i].text, places[k].text) == 0)
+                shared[i] = shared[k] = true;
+    for (size_t i = 0; shared && i < n; i++) {
+        char *more =
+            shared[i] && trace_names_outer(&v->names, places[i].site, text) ? strdup(text) : NULL;
+        if (more) {
+            free(places[i].text);
+            places[i].text = more;
+        }
+    }
+}
+
 /* Ordered by site, as `owned` is. */
 static int places_make(const struct trace_view *v, const struct owned *owned, size_t n,
                        struct place **ret_places, size_t *ret_n)
@@ -144,6 +165,7 @@ static int places_make(const struct trace_view *v, const struct owned *owned, si
     qsort(places, n_places, sizeof(*places), by_bytes);
     for (size_t i = 0; i < n_places && i < v->k; i++)
         places[i].text = strdup(trace_names_label(&v->names, places[i].site, text));
+    places_tell_apart(v, places, n_places < v->k ? n_places : v->k);
     qsort(places, n_places, sizeof(*places), by_site);
     for (size_t i = 0; i < n_places; i++)
         places[i].module = module_of(trace_sites_get(v->names.sites, places[i].site));
@@ -198,7 +220,8 @@ static int rows_json(const struct trace_view *v, const struct owned *owned, size
                                      .has_before = v->has_before,
                                      .context_estimate = v->context_estimate,
                                      .context_bytes = v->context_bytes,
-                                     .before_bytes = v->before_bytes};
+                                     .before_bytes = v->before_bytes,
+                                     .graph_peak_bytes = trace_history_graph_peak(v->history, -1)};
     int r = owners_compute(&process, blocks, n, &rows, &n_rows);
     if (r < 0)
         return r;

@@ -88,6 +88,22 @@ const char *trace_names_label(const struct trace_names *names, uint32_t number,
     return text;
 }
 
+bool trace_names_outer(const struct trace_names *names, uint32_t number,
+                       char text[static TRACE_NAMES_TEXT_MAX])
+{
+    const struct trace_line *line, *lines;
+    const struct trace_site *site = site_name(names, number);
+    const struct trace_frame *frame = chosen(site, &line);
+    int caller = frame ? trace_frame_caller(site, (int)(frame - site->frames)) : -1;
+    if (caller < 0 || !line || !*line->function)
+        return false;
+    const struct trace_frame *outer = &site->frames[caller];
+    line_words(outer, trace_frame_lines(outer, &lines) ? &lines[0] : NULL, text);
+    size_t used = strlen(text);
+    snprintf(text + used, TRACE_NAMES_TEXT_MAX - used, " → %s", line->function);
+    return true;
+}
+
 static void stack_json(const struct trace_site *site, struct json *json)
 {
     char text[TRACE_NAMES_TEXT_MAX];

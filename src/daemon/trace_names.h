@@ -28,6 +28,11 @@ enum { TRACE_NAMES_TEXT_MAX = 512 };
 const char *trace_names_label(const struct trace_names *names, uint32_t site,
                               char text[static TRACE_NAMES_TEXT_MAX]);
 
+/* "train.c:86 in load_weights → device_alloc": the line of the program's own that called the one
+ * of the label, for sites that share that. False: there is none. */
+bool trace_names_outer(const struct trace_names *names, uint32_t site,
+                       char text[static TRACE_NAMES_TEXT_MAX]);
+
 /* An object: site, text, function, file, line, module, and the whole stack, a text for each
  * frame, innermost first. */
 void trace_names_json(const struct trace_names *names, uint32_t site, struct json *json);

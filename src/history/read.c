@@ -291,8 +291,8 @@ uint64_t read_step(uint64_t range_s, uint64_t points)
     for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
         if ((range_s + usual[i] - 1) / usual[i] <= points)
             return usual[i];
-    uint64_t day = 86400;
-    return (range_s / (points ? points : 1) / day + 1) * day;
+    uint64_t day = 86400, days = (points ? points : 1) * day;
+    return (range_s / days + (range_s % days > 0)) * day;
 }
 
 /* Has one of the series a point of this tier between two moments? 1, 0 or -errno. */

@@ -229,7 +229,8 @@ int owners_compute(const struct owners_process *process, const struct owners_blo
     part_add(rows, &n_rows, OWNERS_ON_DEVICE, s.managed, true, &left);
     part_add(rows, &n_rows, OWNERS_BEFORE, process->has_before ? process->before_bytes : 0, false,
              &left);
-    part_add(rows, &n_rows, OWNERS_GRAPHS, s.graphs, true, &left);
+    uint64_t kept = round_up(process->graph_peak_bytes, granule, &s.overflow);
+    part_add(rows, &n_rows, OWNERS_GRAPHS, kept > s.graphs ? kept : s.graphs, true, &left);
     part_add(rows, &n_rows, OWNERS_UNKNOWN, left, false, &left);
     if (s.lines > process->driver_bytes)
         rows[n_rows++] =

@@ -39,6 +39,8 @@ struct owners_process {
     uint64_t context_bytes; /* the driver's figure before the first allocation */
     uint64_t
         before_bytes; /* allocated before the observation began and not freed since; the context not included */
+    uint64_t
+        graph_peak_bytes; /* the most that graphs had recorded at a time: the driver keeps such memory when they are gone */
 };
 
 enum owners_kind {

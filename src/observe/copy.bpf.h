@@ -91,12 +91,12 @@ static __always_inline void copy_count(const struct at *at, const struct call *c
 {
     uint8_t direction = call->direction < 5 ? call->direction : 0;
     if (call->recorder) {
-        __sync_fetch_and_add(&at->process->graph_copies, 1);
-        __sync_fetch_and_add(&at->process->graph_copied_bytes, size);
+        __sync_fetch_and_add(&at->process->graph_flow.copies, 1);
+        __sync_fetch_and_add(&at->process->graph_flow.bytes, size);
         return;
     }
-    __sync_fetch_and_add(&at->process->copies[direction], 1);
-    __sync_fetch_and_add(&at->process->copied_bytes[direction], size);
+    __sync_fetch_and_add(&at->process->flow[direction].copies, 1);
+    __sync_fetch_and_add(&at->process->flow[direction].bytes, size);
 }
 
 static __always_inline void copy_fill(const struct at *at, const struct call *call,

@@ -116,17 +116,17 @@ struct call {
     uint64_t sp; /* at entry */
     uint64_t number;
     uint64_t address, size, source,
-        extra;                 /* arguments by their roles; for copies what they led to */
-    struct wire_block removed; /* by a free, to be put back if it fails */
+        extra;         /* arguments by their roles; for copies what they led to */
+    uint64_t stream;   /* that does its work; 0: the default one, or none */
+    uint64_t recorder; /* group of the graph that records it; 0: it is done */
     uint32_t site;
+    uint32_t epoch; /* of the process, at entry */
     uint16_t function;
     uint8_t has_stack, has_removed;
     uint8_t direction;
     uint8_t async;
     uint8_t spare[2];
-    uint32_t epoch;    /* of the process, at entry */
-    uint64_t stream;   /* that does its work; 0: the default one, or none */
-    uint64_t recorder; /* group of the graph that records it; 0: it is done */
+    struct wire_block removed; /* by a free, to be put back if it fails */
 };
 
 /* The stack that a thread had last: most calls come from where the one before came from. */
@@ -143,19 +143,20 @@ struct proved {
 };
 
 struct thread {
-    uint64_t contexts[WIRE_CONTEXT_STACK]; /* the last one is current; 0: not known */
-    uint32_t n_contexts;                   /* may be more than there is room for */
-    uint32_t depth;
-    uint32_t generation; /* of the process: what is here of an earlier image does not count */
-    uint32_t spare;
-    struct call calls[WIRE_CALLS_MAX];
-    struct call brief; /* one whose return is not looked at: it is over at its entry */
-    struct recent recent;
-    struct proved proved[WIRE_PROVED_RANGES];
-    uint32_t proved_epoch; /* of the process, when they were proved */
-    uint32_t proved_next;  /* the one that makes room */
+    /* What every copy needs comes first, as in struct wire_process. */
+    uint32_t generation;   /* of the process: what is here of an earlier image does not count */
     uint32_t unchecked;    /* copies since the last one whose return was looked at */
+    uint32_t proved_epoch; /* of the process, when ranges were proved */
     uint32_t pythons; /* wire_settings.pythons + 1 when the process ran no CPython; 0: not known */
+    uint32_t n_contexts; /* may be more than there is room for */
+    uint32_t depth;
+    uint64_t contexts[WIRE_CONTEXT_STACK]; /* the last one is current; 0: not known */
+    struct proved proved[WIRE_PROVED_RANGES];
+    struct recent recent;
+    struct call brief; /* one whose return is not looked at: it is over at its entry */
+    struct call calls[WIRE_CALLS_MAX];
+    uint32_t proved_next; /* the range that makes room */
+    uint32_t spare;
     uint64_t system[2];           /* arguments of the system call that it is in */
     uint64_t stack[STACK_WORDS];  /* the innermost words of its stack */
     struct python_capture python; /* of the call that begins */

@@ -113,8 +113,8 @@ static void copies_tell(struct json *j, const struct wire_process *p)
     for (size_t i = 0; i < 5; i++) {
         json_key(j, names[i]);
         json_object_begin(j);
-        json_field_u64(j, "count", p->copies[i]);
-        json_field_u64(j, "bytes", p->copied_bytes[i]);
+        json_field_u64(j, "count", p->flow[i].copies);
+        json_field_u64(j, "bytes", p->flow[i].bytes);
         json_object_end(j);
     }
     json_object_end(j);
@@ -127,8 +127,8 @@ static void graphs_tell(struct json *j, const struct wire_process *p)
     json_object_begin(j);
     json_field_u64(j, "recorded_blocks", p->graph_blocks);
     json_field_u64(j, "recorded_bytes", p->graph_bytes);
-    json_field_u64(j, "recorded_copies", p->graph_copies);
-    json_field_u64(j, "recorded_copy_bytes", p->graph_copied_bytes);
+    json_field_u64(j, "recorded_copies", p->graph_flow.copies);
+    json_field_u64(j, "recorded_copy_bytes", p->graph_flow.bytes);
     json_field_u64(j, "capturing_streams", p->captures);
     json_object_end(j);
 }

@@ -105,11 +105,11 @@ static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_n
     p->n_contexts = 0;
     p->from_start = 0;
     p->calls = p->faults = p->unchecked = p->doubtful = 0;
-    p->graph_blocks = p->graph_bytes = p->graph_copies = p->graph_copied_bytes = 0;
+    p->graph_blocks = p->graph_bytes = p->graph_flow.copies = p->graph_flow.bytes = 0;
     p->captures = p->n_graphs = 0;
     p->epoch++;
     for (int i = 0; i < 5; i++)
-        p->copies[i] = p->copied_bytes[i] = 0;
+        p->flow[i].copies = p->flow[i].bytes = 0;
     p->lost_events = p->lost_stacks = p->lost_blocks = p->lost_bytes = 0;
     p->unknown_frees = p->replaced = p->unreadable = p->unpaired = 0;
     bpf_map_delete_elem(&python_facts, &pid);

@@ -10,13 +10,14 @@
 #else
 #include <assert.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #endif
 
 #include "observe/python_capture.h"
 
 enum {
-    WIRE_LAYOUT = 6,
+    WIRE_LAYOUT = 8,
     WIRE_FUNCTIONS_MAX = 512, /* of all probe tables together; number 0 stays empty */
     WIRE_ARGUMENTS_MAX = 9,
     WIRE_CALLS_MAX = 4,        /* probed calls inside each other, of one thread */
@@ -249,31 +250,39 @@ struct wire_consumed {
     uint64_t events, stacks;
 };
 
+struct wire_flow {
+    uint64_t copies, bytes;
+};
+
 struct wire_process {
-    uint64_t start_ns; /* since boot: tells processes with the same PID apart */
+    /* What every copy needs comes first, in two lines of a cache: a program that comes from the
+     * driver has evicted most of it. */
     uint32_t
         generation; /* another for each exec and each process that gets this PID; later ones are larger, modulo 2^32 */
-    uint32_t uid; /* 0 for a set-uid process: only root may see what it does */
-    uint32_t n_contexts;
-    uint32_t from_start; /* its first call into the driver was seen */
-    uint32_t epoch;      /* grows when memory goes or a call fails: proved ranges are void then */
-    uint32_t off;        /* tracing of it is switched off: probes of it do nothing */
-    uint32_t reserved;
-    uint32_t payer; /* the user whose quota its blocks are counted in; 0: none, it is root's */
+    uint32_t epoch; /* grows when memory goes or a call fails: proved ranges are void then */
     uint64_t calls;
+    uint64_t default_context; /* of threads that have set none */
+    uint64_t credit;          /* bytes of the ring that are granted and not used */
+    struct wire_share events; /* of the ring of events */
+    uint32_t captures;        /* streams that record at this moment */
+    uint32_t off;             /* tracing of it is switched off: probes of it do nothing */
+    struct wire_flow flow[5]; /* by enum trace_direction */
+    struct wire_share stacks; /* of the other ring */
+
+    uint64_t start_ns; /* since boot: tells processes with the same PID apart */
+    uint32_t uid;      /* 0 for a set-uid process: only root may see what it does */
+    uint32_t payer;    /* the user whose quota its blocks are counted in; 0: none, it is root's */
+    uint32_t n_contexts;
+    uint32_t n_graphs;   /* entries in the table of graphs */
+    uint32_t from_start; /* its first call into the driver was seen */
+    uint32_t reserved;
     uint64_t live_blocks;
-    uint64_t default_context;         /* of threads that have set none */
-    struct wire_share events, stacks; /* of the two rings */
-    uint64_t credit;                  /* bytes of the ring that are granted and not used */
     uint64_t
         unchecked; /* copies that were counted at their entry: their result was not looked at */
     uint64_t
         doubtful; /* of those, the ones between a checked copy and the next one, which failed */
-    uint64_t copies[5], copied_bytes[5]; /* by enum trace_direction */
-    uint64_t graph_blocks, graph_bytes;  /* memory that graphs recorded and that they have still */
-    uint64_t graph_copies, graph_copied_bytes; /* that were recorded, and are done by launches */
-    uint32_t captures;                         /* streams that record at this moment */
-    uint32_t n_graphs;                         /* entries in the table of graphs */
+    uint64_t graph_blocks, graph_bytes; /* memory that graphs recorded and that they have still */
+    struct wire_flow graph_flow;        /* copies that were recorded, and are done by launches */
     /* What was not kept, and why: */
     uint64_t lost_events;             /* the ring or the process's share of it was full */
     uint64_t lost_stacks;             /* of those, call sites only */
@@ -435,4 +444,5 @@ static_assert(sizeof(struct wire_known_key) == 40, "two compilers");
 static_assert(sizeof(struct wire_graph_key) == 24, "two compilers");
 static_assert(sizeof(struct wire_graph) == 32, "two compilers");
 static_assert(sizeof(struct wire_known) == 152, "two compilers");
+static_assert(offsetof(struct wire_process, flow) == 64, "one line of a cache");
 #endif

@@ -15,7 +15,7 @@ CUresult graph_record_alloc(struct graph *g, struct context *c, size_t size, CUd
 CUresult graph_record_free(struct graph *g, CUdeviceptr address);
 
 /* Memory of a node (graph_memory.c): addresses from the beginning, bytes of the device from the first launch on. They stay
- * taken when the memory is freed, until they are trimmed or no graph has a use for them any more. */
+ * taken when the memory is freed and when the graph is gone, until they are trimmed. */
 CUresult graph_memory_new(struct context *c, size_t size, struct graph_memory **ret);
 void graph_memory_ref(struct graph_memory *m);
 void graph_memory_unref(struct graph_memory *m);

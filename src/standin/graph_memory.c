@@ -28,7 +28,6 @@ static void unback(struct graph_memory *m)
         return;
     m->backed = false;
     m->device->graph.reserved -= backing(m);
-    device_publish(m->device);
 }
 
 static CUresult back(struct graph_memory *m)
@@ -37,10 +36,12 @@ static CUresult back(struct graph_memory *m)
 
     if (m->backed)
         return CUDA_SUCCESS;
-    if (!device_has_room(d, backing(m)))
+    uint64_t kept = backing(m) < d->graph.kept ? backing(m) : d->graph.kept;
+    if (!device_has_room(d, backing(m) - kept))
         return CUDA_ERROR_OUT_OF_MEMORY;
     m->backed = true;
-    d->graph.reserved += backing(m);
+    d->graph.kept -= kept;
+    d->graph.reserved += backing(m) - kept;
     if (d->graph.reserved > d->graph.reserved_high)
         d->graph.reserved_high = d->graph.reserved;
     device_publish(d);
@@ -56,7 +57,8 @@ void graph_memory_unref(struct graph_memory *m)
 {
     if (--m->refs > 0)
         return;
-    unback(m);
+    if (m->backed)
+        m->device->graph.kept += backing(m);
     arena_give(&m->device->graph.addresses, m->address, m->size);
     object_remove(&m->object);
     free(m);
@@ -132,6 +134,8 @@ static CUresult trim(CUdevice dev)
     if (!d)
         return CUDA_ERROR_INVALID_DEVICE;
     state_lock();
+    d->graph.reserved -= d->graph.kept;
+    d->graph.kept = 0;
     for (struct node *n = tree_ceiling(&standin.objects, 0); n;
          n = tree_ceiling(&standin.objects, n->key + 1)) {
         struct object *o = NODE_OF(n, struct object, node);
@@ -139,6 +143,7 @@ static CUresult trim(CUdevice dev)
         if (o->kind == OBJECT_GRAPH_MEMORY && m->device == d && !m->live)
             unback(m);
     }
+    device_publish(d);
     state_unlock();
     return CUDA_SUCCESS;
 }

@@ -22,6 +22,7 @@ struct graph_pool {
     struct arena addresses; /* opened when first used */
     uint64_t used, used_high;
     uint64_t reserved, reserved_high; /* bytes of the device */
+    uint64_t kept; /* of these, the bytes of graphs that are gone: the next launch takes them */
 };
 
 struct device {

@@ -274,6 +274,10 @@ struct trace_holder {
 size_t trace_history_holders(struct trace_history *history, uint64_t *cursor,
                              struct trace_holder *holders, size_t n);
 
+/* The most that graphs had recorded on a device at a time (-1: on all), at most: peaks of several
+ * lines may have been at different times. */
+uint64_t trace_history_graph_peak(struct trace_history *history, int32_t device);
+
 /* The copies that a line made. Each counts once. */
 struct trace_copier {
     uint32_t site;

@@ -315,6 +315,20 @@ size_t trace_history_holders(struct trace_history *h, uint64_t *cursor,
     return stored;
 }
 
+uint64_t trace_history_graph_peak(struct trace_history *h, int32_t device)
+{
+    struct trace_holder holders[16];
+    uint64_t cursor = 0, bytes = 0;
+    size_t n;
+    while ((n = trace_history_holders(h, &cursor, holders, 16)) > 0)
+        for (size_t i = 0; i < n; i++) {
+            bool here = device < 0 || holders[i].device < 0 || holders[i].device == device;
+            if (holders[i].class == TRACE_CLASS_GRAPH && here)
+                sum_add(&bytes, holders[i].peak_bytes);
+        }
+    return bytes;
+}
+
 size_t trace_history_copiers(struct trace_history *h, uint64_t *cursor,
                              struct trace_copier *copiers, size_t n)
 {

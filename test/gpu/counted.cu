@@ -19,15 +19,16 @@
         }                                                                                  \
     } while (0)
 
-static long long device_bytes, pinned_bytes, managed_bytes, registered_bytes;
+static long long device_bytes, pinned_bytes, managed_bytes, registered_bytes, graph_bytes;
 
 static void phase(const char *name)
 {
     CHECK(cudaDeviceSynchronize());
     size_t free_bytes, total;
     CHECK(cudaMemGetInfo(&free_bytes, &total));
-    std::printf("{\"phase\": \"%s\", \"dram\": %lld, \"pinned\": %lld, \"managed\": %lld, \"registered\": %lld, \"used\": %zu}\n",
-                name, device_bytes, pinned_bytes, managed_bytes, registered_bytes, total - free_bytes);
+    std::printf("{\"phase\": \"%s\", \"dram\": %lld, \"pinned\": %lld, \"managed\": %lld, \"registered\": %lld, "
+                "\"graph\": %lld, \"used\": %zu}\n",
+                name, device_bytes, pinned_bytes, managed_bytes, registered_bytes, graph_bytes, total - free_bytes);
     std::fflush(stdout);
     char line[64];
     if (!std::fgets(line, sizeof(line), stdin))
@@ -94,6 +95,36 @@ static void threads()
     phase("threads");
 }
 
+/* What a graph allocates is recorded, and never live. */
+static void graphs()
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t e;
+    void *p;
+    int device;
+    CHECK(cudaGetDevice(&device));
+    CHECK(cudaStreamCreate(&s));
+    CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    CHECK(cudaMallocAsync(&p, 24 << 20, s));
+    CHECK(cudaMemsetAsync(p, 1, 24 << 20, s));
+    CHECK(cudaFreeAsync(p, s));
+    CHECK(cudaStreamEndCapture(s, &g));
+    CHECK(cudaGraphInstantiate(&e, g, 0));
+    graph_bytes = 24 << 20;
+    phase("graph recorded");
+    for (int i = 0; i < 3; i++)
+        CHECK(cudaGraphLaunch(e, s));
+    phase("graph launched");
+    CHECK(cudaGraphExecDestroy(e));
+    CHECK(cudaGraphDestroy(g));
+    graph_bytes = 0;
+    phase("graph destroyed");
+    CHECK(cudaDeviceGraphMemTrim(device));
+    CHECK(cudaStreamDestroy(s));
+    phase("graph trimmed");
+}
+
 int main()
 {
     void *a, *b, *pitched, *managed, *pool, *host, *mapped;
@@ -133,6 +164,7 @@ int main()
     phase("failed");
     arrays();
     virtual_memory();
+    graphs();
     threads();
     CHECK(cudaFree(a));
     CHECK(cudaFree(b));

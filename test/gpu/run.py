@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What the observer tells and costs on a machine with a GPU, as a table. Run by script/test-gpu.
 
-Usage: run.py BIN OUT [--quick]
+Usage: run.py BIN OUT [--quick] [--only WHAT,...]
+
+WHAT: counted, owners, costs, flood, train, shared, tracked
 
 BIN has memoir-observe and the compiled programs of this folder; results go to OUT/gpu.json. Exits with 1 when a row misses.
 """
@@ -148,6 +150,9 @@ def counted(bin_dir, work, variant, results):
             for space in ("dram", "pinned", "managed", "registered"):
                 if live(traced, space) != said[space]:
                     wrong.append(f"{said['phase']}: {space} {live(traced, space)} != {said[space]}")
+            recorded = traced["graphs"]["recorded_bytes"]
+            if recorded != said["graph"]:
+                wrong.append(f"{said['phase']}: graphs {recorded} != {said['graph']}")
             if variant == "static":
                 said["owners"] = owners_of(bin_dir, observer, program.pid)
                 said["nvml"] = nvml_used(program.pid)
@@ -282,11 +287,12 @@ def train(bin_dir, work, rounds, steps, results):
             on / off <= 1.01)
 
 
-def run_under(bin_dir, ways, steps):
-    """Medians of both steps in processes of their own, started in `ways`, one after the other and again."""
+def run_under(bin_dir, ways, steps, rounds):
+    """Times of both steps in processes of their own, started in `ways` in turn: the machine has a faster and a slower state that
+    last for seconds, so that few processes tell nothing."""
     times = {name: {"launch_ms": [], "transformer_ms": []} for name in ways}
-    for _ in range(2):
-        for name, command in ways.items():
+    for n in range(rounds):
+        for name, command in list(ways.items())[:: 1 if n % 2 else -1]:
             program = Program([*command, sys.executable, str(HERE / "train.py")])
             program.read()
             answer = program.ask(str(steps))
@@ -296,12 +302,12 @@ def run_under(bin_dir, ways, steps):
     return times
 
 
-def tracked(bin_dir, work, steps, results):
+def tracked(bin_dir, work, steps, rounds, results):
     memoir = ["env", f"LD_LIBRARY_PATH={bin_dir}/needed:{bin_dir}/lib", f"MEMOIR_DIR={work}", f"{bin_dir}/bin/memoir", "run",
               "--quiet"]
     plain = ["env", "-u", "LD_LIBRARY_PATH"] # the program has its own libraries
     ways = {"plain": plain, "run": [*memoir, "--", *plain], "track": [*memoir, "--track", "--", *plain]}
-    times = run_under(bin_dir, ways, steps)
+    times = run_under(bin_dir, ways, steps, rounds)
     results["tracked"] = times
     for name, reach in (("run", 1.02), ("track", 1.10)):
         for key, what in (("launch_ms", "launch-bound step"), ("transformer_ms", "transformer step")):
@@ -313,16 +319,20 @@ def tracked(bin_dir, work, steps, results):
 def main():
     bin_dir, out = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
     quick = "--quick" in sys.argv
+    only = sys.argv[sys.argv.index("--only") + 1].split(",") if "--only" in sys.argv else None
     work = tempfile.mkdtemp(prefix="memoir-gpu-", dir="/dev/shm")
     results = {}
     start = time.monotonic()
-    for what in (lambda: counted(bin_dir, work, "static", results),
-                 lambda: owners(bin_dir, work, results),
-                 lambda: costs(bin_dir, work, 3 if quick else 9, results),
-                 lambda: flood(bin_dir, work, 10 if quick else 30, results),
-                 lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
-                 lambda: counted(bin_dir, work, "shared", results),
-                 lambda: tracked(bin_dir, work, 30 if quick else 60, results)):
+    steps = {"counted": lambda: counted(bin_dir, work, "static", results),
+             "owners": lambda: owners(bin_dir, work, results),
+             "costs": lambda: costs(bin_dir, work, 3 if quick else 15, results),
+             "flood": lambda: flood(bin_dir, work, 10 if quick else 30, results),
+             "train": lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+             "shared": lambda: counted(bin_dir, work, "shared", results),
+             "tracked": lambda: tracked(bin_dir, work, 20 if quick else 30, 2 if quick else 4, results)}
+    for name, what in steps.items():
+        if only and name not in only:
+            continue
         try:
             what()
         except Exception as error: # the other rows are worth having

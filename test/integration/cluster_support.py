@@ -2,11 +2,13 @@
 
 import json
 import pathlib
+import queue
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -54,6 +56,59 @@ class Nats:
     def close(self):
         self.process.close()
         shutil.rmtree(self.folder, True)
+
+
+class Link:
+    """A slow way to a server: what is sent arrives later, by `delay_s` in each direction, and not while `flows` is cleared."""
+
+    def __init__(self, port, delay_s):
+        self.target, self.delay_s = port, delay_s
+        self.flows = threading.Event()
+        self.flows.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self.sockets = [self.listener]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        try:
+            while True:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+                self.sockets += [near, far]
+                for a, b in ((near, far), (far, near)):
+                    pieces = queue.SimpleQueue()
+                    threading.Thread(target=self.read, args=(a, pieces), daemon=True).start()
+                    threading.Thread(target=self.write, args=(b, pieces), daemon=True).start()
+        except OSError:
+            pass
+
+    def read(self, source, pieces):
+        try:
+            while data := source.recv(65536):
+                pieces.put((time.monotonic() + self.delay_s, data))
+        except OSError:
+            pass
+        pieces.put((0, b""))
+
+    def write(self, target, pieces):
+        try:
+            while True:
+                due, data = pieces.get()
+                if not data:
+                    target.shutdown(socket.SHUT_WR)
+                    return
+                time.sleep(max(0, due - time.monotonic()))
+                self.flows.wait()
+                target.sendall(data)
+        except OSError:
+            pass
+
+    def close(self):
+        self.flows.set()
+        for s in self.sockets:
+            s.close()
 
 
 class Node:

@@ -5,7 +5,7 @@ import signal
 import time
 import unittest
 
-from cluster_support import FOREIGN, ClusterTest, Speaker, hello, lost, rows
+from cluster_support import FOREIGN, ClusterTest, Link, Speaker, hello, lost, rows
 from daemon_fixture import crowded
 
 
@@ -107,6 +107,30 @@ class Membership(ClusterTest):
         nats = self.nats()
         node = self.node("n1", f"localhost:{nats.port}")
         self.assertEqual(node.status()["state"], "connected")
+
+    def test_slow_link_and_one_that_stalls(self):
+        nats = self.nats()
+        n1 = self.node("n1", nats.url)
+        link = Link(nats.port, 0.02)
+        self.addCleanup(link.close)
+        self.node("n2", link.url)
+        self.wait_until(lambda: n1.states().get("n2") == "alive", "n2 is a member")
+
+        def asked():
+            return n1.query(table="system", by="node", show="total", scope="cluster")
+
+        self.wait_until(lambda: asked()["cluster"]["answered"] == 2, "a slow node answers")
+        self.assertGreater(asked()["cluster"]["took_ms"], 40)
+        # Nothing comes through, as when packets are lost and sent again: it is missing, and not counted as 0.
+        link.flows.clear()
+        answer = asked()
+        self.assertEqual([row["node"] for row in rows(answer)], ["n1"])
+        self.assertEqual([(m["node"], m["why"]) for m in answer["cluster"]["missing"]], [("n2", "no sign of life")])
+        link.flows.set()
+        self.wait_until(lambda: asked()["cluster"]["answered"] == 2, "it answers again")
+        # What came too late is counted, and was no part of another answer.
+        self.wait_until(lambda: n1.status()["figures"]["late"] >= 1, "the late answer is counted")
+        self.assertEqual(n1.status()["figures"]["rejected"], 0)
 
     def test_without_a_server_at_the_start(self):
         nats = self.nats()

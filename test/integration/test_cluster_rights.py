@@ -202,7 +202,7 @@ class Rights(ClusterTest):
         done = n1.memoir("cluster", "tracing", "n2", drive.pid, "off", env=place)
         self.assertEqual((done.returncode, done.stdout), (0, "tracing is off\n"), done.stderr)
         n2.process.err.wait("removed the probes of 1 libraries")
-        self.assertTrue(traced()["off"])
+        self.wait_until(lambda: traced()["off"], "it is off")
         status, body = n1.post(f"/api/v1/processes/{drive.pid}/tracing?node=n2", {"on": True})
         self.assertEqual((status, body["state"]), (200, "on"), body)
         drive.ok("alloc", 3 << 20)

@@ -212,6 +212,8 @@ class Told(GraphsTest):
         self.assertEqual((before["CUDA graphs"], before.get("unknown", 0)), (6 * MIB, 0))
         program("ok(c.cuMemFree_v2(p))")
         self.assertEqual(kinds(), before)  # the driver keeps it for the next launch
+        program("ok(c.cuGraphExecDestroy(e)); ok(c.cuGraphDestroy(g))")
+        self.assertEqual(kinds(), before)  # and for the next graph
         program("ok(c.cuDeviceGraphMemTrim(0))")
         self.assertNotIn("CUDA graphs", kinds())
 

@@ -53,10 +53,16 @@ static void steps_are_of_a_usual_length_and_few_enough(void **unused)
     assert_int_equal(read_step(3600, 300), 20);
     assert_int_equal(read_step(86400, 300), 300);
     assert_int_equal(read_step(1, 1), 1);
+    /* Years are cut into whole days, and no more of them than are needed. */
+    assert_int_equal(read_step(UINT64_C(300) * 86400, 300), 86400);
+    assert_int_equal(read_step(UINT64_C(300) * 86400 + 1, 300), 2 * 86400);
+    assert_int_equal(read_step(UINT64_C(900) * 86400, 300), 3 * 86400);
+    assert_int_equal(read_step(UINT64_C(901) * 86400, 300), 4 * 86400);
+    assert_int_equal(read_step(UINT64_C(10) * 86400, 0), 10 * 86400);
     for (uint64_t range = 1; range < UINT64_C(4000000000); range = range * 3 + 1)
         for (uint64_t points = 1; points <= 5000; points *= 10)
             assert_true((range + read_step(range, points) - 1) / read_step(range, points) <=
-                        points + 1);
+                        points);
 }
 
 enum { COLUMNS = 10 }; /* of history_layout_show */

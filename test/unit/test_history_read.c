@@ -282,6 +282,10 @@ static void a_process_is_one_line_whatever_it_becomes(void **state)
         struct read_query query = {
             .since_s = T0, .until_s = T0 + 100, .step_s = step, .by = READ_BY_PROCESS, .pid = 100};
         struct read_result result = ask(w, query, 2); /* of two processes */
+        assert_int_equal(result.lines[0].boot, result.lines[1].boot);
+        assert_int_equal(result.lines[0].start_ticks, 5);
+        assert_int_equal(result.lines[1].start_ticks, 50);
+        assert_int_equal(result.lines[0].processes, 1);
         read_choose_process(&result, T0 - 95);
         assert_int_equal(result.n_lines, 1);
         assert_int_equal(result.n_earlier, 1);
@@ -354,6 +358,83 @@ static void filters_leave_out_the_rest(void **state)
     query.pid = 4711;
     result = ask(w, query, 0);
     assert_int_equal(result.oldest_s, T0);
+    read_release(&result);
+}
+
+/* A filter on who asks for the sums of those, not for the sum of all. */
+static void sums_of_devices_are_of_those_that_are_asked_for(void **state)
+{
+    struct world *w = *state;
+    run_for(w, 100);
+    struct read_query base = {.since_s = T0,
+                              .until_s = T0 + 100,
+                              .by_space = true,
+                              .space = MEMOIR_SPACE_HEAP,
+                              .device = "host"};
+    static const struct {
+        int64_t pid;
+        const char *program;
+        bool by_uid;
+        uint64_t heap, processes;
+    } cases[] = {{0, NULL, false, 60, 0},
+                 {101, NULL, false, 20, 1},
+                 {0, "train*", false, 30, 2},
+                 {0, NULL, true, 40, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct read_query query = base;
+        query.pid = cases[i].pid;
+        query.program = cases[i].program;
+        query.by_uid = cases[i].by_uid;
+        query.uid = 1000;
+        struct read_result result = ask(w, query, 1);
+        assert_int_equal(result.lines[0].last, cases[i].heap);
+        assert_int_equal(result.lines[0].processes, cases[i].processes);
+        assert_false(result.lines[0].on_device);
+        read_release(&result);
+    }
+    /* Blocks of all spaces together are no space's. */
+    struct read_query query = {.since_s = T0,
+                               .until_s = T0 + 100,
+                               .by = READ_BY_PROCESS,
+                               .blocks = true,
+                               .by_space = true};
+    struct read_result result = ask(w, query, 0);
+    read_release(&result);
+    query.by = READ_BY_DEVICE;
+    query.space = MEMOIR_SPACE_HEAP;
+    result = ask(w, query, 1);
+    assert_int_equal(result.lines[0].last, 18);
+    read_release(&result);
+}
+
+static void the_machine_is_asked_for_by_itself(void **state)
+{
+    struct world *w = *state;
+    sample_reset(&w->sample, T0 * NS_PER_S);
+    struct sample_device *device = sample_add_device(&w->sample);
+    strcpy(device->name, "card");
+    sample_totals(&w->sample);
+    sample_add_value(&w->sample, 0, HISTORY_SYSTEM_TOTAL, HISTORY_SYSTEM, 1000);
+    sample_add_value(&w->sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, 400);
+    sample_add_value(&w->sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, 7);
+    sample_add_value(&w->sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 5);
+    assert_int_equal(recorder_add(w->recorder, &w->sample), 0);
+    assert_int_equal(recorder_flush(w->recorder, w->store, T0 + 1), 0);
+    struct read_query query = {.since_s = T0, .until_s = T0 + 10, .system = true};
+    struct read_result result = ask(w, query, 3);
+    static const struct {
+        const char *word;
+        uint64_t value;
+    } lines[] = {{"total", 1000}, {"used", 400}, {"pressure", 7}};
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(read_line_word(&result.lines[i], false), lines[i].word);
+        assert_int_equal(result.lines[i].last, lines[i].value);
+    }
+    read_release(&result);
+    query.system = false;
+    result = ask(w, query, 1);
+    assert_int_equal(result.lines[0].last, 5);
+    assert_string_equal(read_line_word(&result.lines[0], false), "dram");
     read_release(&result);
 }
 
@@ -616,6 +697,8 @@ int main(void)
         TEST(a_process_is_one_line_whatever_it_becomes),
         TEST(a_pid_is_known_at_whatever_time_it_was),
         TEST(filters_leave_out_the_rest),
+        TEST(sums_of_devices_are_of_those_that_are_asked_for),
+        TEST(the_machine_is_asked_for_by_itself),
         TEST(a_gap_is_a_gap),
         cmocka_unit_test(lists_merge_by_series_and_the_later_one_counts),
         cmocka_unit_test(later_value_of_a_second_replaces_the_larger_one),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { treemapHit, treemapTiles, tilePath, type TreemapItem } from '../src/draw/treemap'
 import type { ClusterProgram } from '../src/api/schema'
-import { addProcesses, missingText, nodesOf, share, treeOfPrograms, type Member } from '../src/views/cluster_model'
+import { addProcesses, missingText, namesOf, nodesOf, share, treeOfPrograms, type Member } from '../src/views/cluster_model'
 
 const member = (node: string, more: Partial<Member> = {}): Member => ({
   node,
@@ -77,6 +77,14 @@ test('the map has nodes, programs and processes; what is not shown singly is one
       ['rest', 10],
     ],
   )
+})
+
+test('sites are named by their keys', () => {
+  const names = namesOf(new Map([['a', 'a.c:1 f']]), [{ key: 'b', site: 'b.c:2 g' }, { key: null, site: 'outside' }, { key: 'c', site: null }])
+  assert.deepEqual([...names], [
+    ['a', 'a.c:1 f'],
+    ['b', 'b.c:2 g'],
+  ])
 })
 
 test('an answer says which nodes are missing, and why', () => {

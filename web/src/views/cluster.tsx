@@ -1,7 +1,8 @@
 // The cluster from this node: its members, what they hold as a map, one program across all nodes, devices and leaks of all.
 // Every card says how many nodes its figures are of; a node that did not answer is named and never counts as 0.
 import type { JSX } from 'preact'
-import { useMemo } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { get } from '../api/client'
 import { useResource, type Resource } from '../api/resource'
 import type { Cluster as ClusterAnswer, ClusterProgram, ClusterPrograms } from '../api/schema'
 import type { TableAnswer } from '../api/types'
@@ -13,12 +14,14 @@ import { Table, type TableColumn } from '../kit/table'
 import {
   addProcesses,
   missingText,
+  namesOf,
   nodesOf,
   share,
   treeOfPrograms,
   type Gathered,
   type Member,
   type NodeMemory,
+  type Row,
 } from './cluster_model'
 import { rowsOf } from './device_model'
 import { equals } from './filter'
@@ -82,7 +85,7 @@ function Everything({ members }: { members: Member[] }): JSX.Element {
   return (
     <div class="grid">
       <Members members={members} system={system} />
-      <Map measure={measure} programs={programs} />
+      <MemoryMap measure={measure} programs={programs} />
       <Programs measure={measure} programs={programs} />
       <Devices />
       <Leaks />
@@ -193,7 +196,7 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
 
 // ---- the map ----
 
-function Map({ measure, programs }: { measure: Measure; programs: Resource<ClusterPrograms> }): JSX.Element {
+function MemoryMap({ measure, programs }: { measure: Measure; programs: Resource<ClusterPrograms> }): JSX.Element {
   const processes = useAll('/query', { table: 'host', show: `node,program,pid,${measure}`, sort: `-${measure}`, limit: TILES_MAX })
   const items = useMemo(
     () => addProcesses(treeOfPrograms(programs.data?.programs ?? []), processes.data ? rowsOf(processes.data) : [], measure),
@@ -363,6 +366,22 @@ const LEAK = 4
 
 const where = (nodes: number | null, one: string): string => (nodes == null || nodes <= 1 ? one : `${count(nodes)} nodes`)
 
+/** Lines in the source by the keys of their sites. Only a node itself can name the places in its programs: one of those that have
+ * the site is asked, once. */
+function useNames(rows: readonly Row[]): ReadonlyMap<string, string> {
+  const [names, setNames] = useState<ReadonlyMap<string, string>>(new Map())
+  const asked = useRef(new Set<string>())
+  useEffect(() => {
+    const open = rows.filter((row) => row['key'] != null && !asked.current.has(String(row['key'])))
+    for (const row of open) asked.current.add(String(row['key']))
+    for (const node of new Set(open.map((row) => String(row['any(node)']))))
+      get<TableAnswer & { rows: Row[] }>('/leaks', { node })
+        .then((answer) => setNames((old) => namesOf(old, answer.rows)))
+        .catch(() => undefined) // the file and the offset in it are shown instead
+  }, [rows])
+  return names
+}
+
 function Leaks(): JSX.Element {
   const answer = useAll(
     '/query',
@@ -375,7 +394,8 @@ function Leaks(): JSX.Element {
     },
     5000,
   )
-  const rows = answer.data ? rowsOf(answer.data) : []
+  const rows = useMemo(() => (answer.data ? rowsOf(answer.data) : []), [answer.data])
+  const names = useNames(rows)
   return (
     <Card title="Leaks of all nodes" span={6}>
       <Missing of={answer.data} />
@@ -385,7 +405,7 @@ function Leaks(): JSX.Element {
         {rows.map((row, i) => (
           <li key={i}>
             <a class="clip" href={link('leaks', { node: String(row['any(node)']) })}>
-              {String(row['program'])} <span class="muted">{String(row['any(site)'] ?? row['any(reason)'] ?? '')}</span>
+              {String(row['program'])} <span class="muted">{names.get(String(row['key'])) ?? String(row['any(site)'] ?? row['any(reason)'] ?? '')}</span>
             </a>
             <span>{row['max(level)'] === LEAK ? <Badge tone="bad">leak</Badge> : <Badge tone="warn">growing</Badge>}</span>
             <span class="num">{bytes(row['bytes'] as number | null)}</span>

@@ -107,3 +107,10 @@ export function missingText(gathered: Gathered | null | undefined): string {
   if (refused.length) parts.push(`refused by ${refused.map((m) => m.node).join(', ')}${refused[0]!.why ? ` (${refused[0]!.why})` : ''}`)
   return parts.join('; ')
 }
+
+/** Names of sites by their keys, with those of one more answer of a node. */
+export function namesOf(old: ReadonlyMap<string, string>, rows: readonly Row[]): Map<string, string> {
+  const names = new Map(old)
+  for (const row of rows) if (row['key'] != null && typeof row['site'] === 'string') names.set(String(row['key']), row['site'])
+  return names
+}
