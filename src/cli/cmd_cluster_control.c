@@ -190,7 +190,7 @@ static const struct column scan_columns[] = {
     {"state", "STATE", "lost, or indirectly lost: only lost blocks point to it", COLUMN_TEXT},
     {"bytes", "SIZE", "bytes of these blocks, as asked for", COLUMN_BYTES},
     {"blocks", "BLOCKS", "how many they are", COLUMN_NUMBER},
-    {"oldest_seconds", "OLDEST", "age of the oldest", COLUMN_AGE, 0, 20},
+    {"oldest", "OLDEST", "age of the oldest", COLUMN_AGE, 0, 20},
     {"site", "SITE", "the line that asked for them", COLUMN_TEXT, COLUMN_STRETCH | COLUMN_WIDE},
     {0},
 };
@@ -230,7 +230,7 @@ static int sites_print(const json_t *sites, const struct cluster_values *v)
         table_set_text(&table, COLUMN_STATE, state ? state : "");
         table_set_number(&table, COLUMN_LOST_BYTES, number_of(site, "bytes"));
         table_set_number(&table, COLUMN_BLOCKS, number_of(site, "blocks"));
-        table_set_number(&table, COLUMN_OLDEST, number_of(site, "oldest_seconds") * 1000000000);
+        table_set_number(&table, COLUMN_OLDEST, number_of(site, "oldest") * 1000000000);
         if (name)
             table_set_text(&table, COLUMN_SITE, name);
     }
@@ -252,7 +252,7 @@ static int lost_run(const void *values, const struct operands *operands)
     const char *program = json_string_value(json_object_get(document, "program"));
     words_print(program);
     printf(" (PID %s on %s) was paused for %.0f ms: ", operands->words[1], operands->words[0],
-           json_number_value(json_object_get(document, "stood_still_ms")));
+           json_number_value(json_object_get(document, "stood_still")) * 1000);
     sum_print(document, "lost", "lost", false);
     sum_print(document, "indirectly_lost", "indirectly lost", false);
     sum_print(document, "reachable", "reachable", true);

@@ -77,7 +77,7 @@ struct demo {
     uint64_t step_ns, kill_ns;           /* between the acts of the opening; age of a victim */
     uint64_t start_ns, end_ns;           /* end_ns 0: never */
     uint64_t due_ns[FAMILY_CLIENTS_MAX]; /* start, or kill, this client at that time */
-    bool killed[FAMILY_CLIENTS_MAX];     /* by us, so nobody is surprised */
+    bool killed[FAMILY_CLIENTS_MAX];     /* by us: expected */
     bool introduced[FAMILY_CLIENTS_MAX];
     bool death_told;
     size_t scene;                 /* the next one of scenes[] */

@@ -108,7 +108,7 @@ static void mention_gone(const struct devices_view *view, const struct term *ter
         term_plain(term, STYLE_DIM));
 }
 
-/* tt-metal's own totals keep what killed processes held; ours do not, and whoever compares should know. */
+/* tt-metal's own totals keep what killed processes held; ours do not, which a comparison should take into account. */
 static void mention_ghosts(const struct ledger *ledger, const struct term *term, struct buffer *out)
 {
     char text[UNITS_TEXT_MAX];

@@ -100,7 +100,7 @@ static const struct option_spec options[] = {
 
 static const struct command_example examples[] = {
     {"memoir exited", "the last ones that ended"},
-    {"memoir exited --since 1h --cause oom", "whom the OOM killer took in the last hour"},
+    {"memoir exited --since 1h --cause oom", "processes killed by the OOM killer in the last hour"},
     {"memoir exited --by program,cause", "what a build's thousands of processes were"},
     {"memoir exited --follow --cause failed", "failures, as they happen"},
     {"memoir exited --where 'peak_rss>1GB' --json", "the large ones, for programs"},
@@ -251,7 +251,7 @@ static int source_fail(const struct exited_source *source, const struct exited_v
     if (r == -ENOENT && (v->state || v->socket)) {
         command_fail(
             v->socket
-                ? "nobody listens at '%s': start memoird there with --socket"
+                ? "no server at '%s': start memoird there with --socket"
                 : "there is no list of processes that ended in '%s' yet: memoird keeps it; start it "
                   "with 'memoird --daemon', or name its state directory by --state",
             source->path);
@@ -319,7 +319,8 @@ static void mention_gap(const struct exited_source *source, const struct query_r
     time_t end = (time_t)(source->gap_to_ns / NS_PER_S);
     strftime(from, sizeof(from), "%F %T", localtime_r(&begin, &tm));
     strftime(to, sizeof(to), "%F %T", localtime_r(&end, &tm));
-    fprintf(stderr, "nobody watched from %s to %s: who ended then is missing\n", from, to);
+    fprintf(stderr, "memoir: no watcher from %s to %s: processes that ended then are missing\n",
+            from, to);
 }
 
 static void mention(struct exited_source *source, const struct exited_values *v, const char *where,
@@ -433,7 +434,7 @@ enum {
     LINE_CELLS
 };
 
-/* A table's columns are as wide as what is in it; of one that goes on for ever nobody knows. */
+/* A table's columns are as wide as what is in it; of an endless one they are fixed. */
 static void line_print(char cells[static LINE_CELLS][64], const struct term *term,
                        struct buffer *out)
 {
@@ -512,7 +513,7 @@ static int follow_print(struct exited_source *source, const struct exited_values
     return r == 0 && out.len ? command_output(&out) : r;
 }
 
-/* Ends with an error, or when nobody reads any more. */
+/* Ends with an error, or when the reader of our output ends. */
 static int follow(struct exited_source *source, const struct exited_values *v, const char *filter)
 {
     uint64_t seen = 0;
@@ -550,7 +551,7 @@ static int check(const struct exited_values *v)
     return COMMAND_OK;
 }
 
-/* What makes no sense is told also where there is nobody to ask. */
+/* An invalid question is an error also where no memoird answers. */
 static int question_check(const struct exited_values *v, const char *where)
 {
     struct query_spec spec = spec_of(v, where);

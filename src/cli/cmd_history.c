@@ -170,11 +170,11 @@ static int find_times(const struct history_values *v, unsigned columns, struct r
         return COMMAND_OK;
     }
     if (when_parse(v->since, now_s, &query->since_s) < 0)
-        return command_misuse(&cmd_history,
-                              "--since '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->since);
+        return command_misuse(
+            &cmd_history, "invalid time '%s' for --since; try 1h, 12:30 or 2026-01-31", v->since);
     if (v->until && when_parse(v->until, now_s, &query->until_s) < 0)
-        return command_misuse(&cmd_history,
-                              "--until '%s' is no moment; try 1h, 12:30 or 2026-01-31", v->until);
+        return command_misuse(
+            &cmd_history, "invalid time '%s' for --until; try 1h, 12:30 or 2026-01-31", v->until);
     if (query->until_s <= query->since_s)
         return command_misuse(&cmd_history, "--until must be later than --since");
     if (v->step_ns % NS_PER_S)
@@ -239,7 +239,7 @@ static int nothing(const struct read_result *result, const struct read_query *qu
              strftime(text, sizeof(text), "%F %T", &tm))
         command_fail("nothing is known of that time: the history begins at %s", text);
     else
-        command_fail("the history has nothing of what was asked for in that time");
+        command_fail("no data for this selection and period");
     return COMMAND_NOTHING;
 }
 
@@ -421,7 +421,7 @@ static int run(const void *values, const struct operands *operands)
                 "memoir: %zu earlier process%s had this PID; --until shows an earlier one\n",
                 result.n_earlier, result.n_earlier == 1 ? "" : "es");
     if (result.damaged)
-        fprintf(stderr, "memoir: %llu pieces of the history made no sense and are left out\n",
+        fprintf(stderr, "memoir: %llu pieces of the history are damaged and left out\n",
                 (unsigned long long)result.damaged);
     if (result.n_lines > 0 || v->json || v->csv)
         r = print(v, &result, &term);

@@ -72,7 +72,8 @@ static const struct option_spec options[] = {
     {"top", 'n', OPTION_NUMBER, AT(top), "N",
      "show N suspects at most; 0 shows all (default: 10 on screen, all in JSON and CSV)"},
     {"limit", 0, OPTION_NUMBER, AT(top), "N", "the same, as other commands call it"},
-    {"check", 0, OPTION_FLAG, AT(check), .help = "end with 1 when there is a leak, for scripts"},
+    {"check", 0, OPTION_FLAG, AT(check),
+     .help = "exit with status 1 if there is a leak, for scripts"},
     {"no-sites", 0, OPTION_FLAG, AT(no_sites),
      .help = "do not look up functions and lines: sites are then modules and offsets"},
     VIEW_OPTION_WHERE,
@@ -83,10 +84,10 @@ static const struct option_spec options[] = {
     OPTIONS_ELSEWHERE,
     OPTION_DIR,
     {"socket", 0, OPTION_STRING, AT(socket), "PATH",
-     "ask the memoird that listens there; none asks none (default: the user's or the machine's; none with "
+     "ask the memoird that listens there; none: do not contact memoird (default: the user's or the machine's; none with "
      "--dir)"},
     {"interval", 0, OPTION_DURATION, AT(interval_ns), "TIME",
-     "look so often (default: 120 times, but every 2 seconds at least)"},
+     "polling interval (default: a 120th of the time, at most 2 seconds)"},
     {"limit", 0, OPTION_NUMBER, AT(top), "N", .hidden = true}, /* what other commands call it */
     {"needs", 0, OPTION_DURATION, AT(needs_ns), "TIME", "the least that a verdict needs",
      .hidden = true},
@@ -117,11 +118,11 @@ static const struct command_section sections[] = {
      "memory that is freed in bulk later.\n\n"
      "warming up: it rose, and has stopped or slows down: a cache that fills, a start.\n\n"
      "steady: it does not rise. unknown yet: not watched for long enough.\n\n"
-     "A verdict is about a time, and nobody can tell a leak from a cache that has not filled yet: "
+     "A verdict is about a time, and a leak looks like a cache that has not filled yet: "
      "watch for longer than that takes. doc/leaks.md has the method and how often it errs."},
     {"SCAN",
      "--scan stops a process that 'memoir run' started, follows every pointer from its registers, stacks "
-     "and data, and lets it go on. A block that no pointer leads to is lost: nobody can free it any "
+     "and data, and lets it go on. A block that no pointer leads to is lost: it cannot be freed any "
      "more; one that only lost blocks lead to is indirectly lost. That is a proof, unless the program "
      "hides its pointers (in files, XORed, compressed). What is reachable is no proof of the "
      "opposite: a list that only grows is reachable, too, and shows when it is watched. The document of "

@@ -269,7 +269,7 @@ static void on_signal(int number)
     ended = 1;
 }
 
-/* Until the next look, a signal, or the end of whoever reads us. */
+/* Until the next look, a signal, or until the reader of our output ends. */
 static bool wait_for_next(uint64_t interval_ns, const sigset_t *mask)
 {
     struct timespec pause = {(time_t)(interval_ns / NS_PER_S), (long)(interval_ns % NS_PER_S)};
@@ -298,7 +298,7 @@ static bool target_gone(const struct log *log, const struct ledger *ledger, bool
     return gone;
 }
 
-/* Nobody need wait for the book of a process that is not there. 0: none was asked for. */
+/* A process that does not exist gets no book: do not wait for it. 0: none was asked for. */
 static bool no_such_process(pid_t pid)
 {
     if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH)

@@ -107,7 +107,7 @@ static int link_get(const struct open_values *v, char *link, size_t size, uint64
     if (message[0])
         return command_fail("%s", message);
     if (r < 0 || !link[0])
-        return command_fail("memoird's answer makes no sense: is it of another version?");
+        return command_fail("memoird's answer was invalid: is it of another version?");
     return COMMAND_OK;
 }
 

@@ -58,7 +58,7 @@ static const struct option_spec options[] = {
     {"units", 0, OPTION_CHOICE, AT(units), "UNITS",
      "how sizes look in the table: decimal, binary or bytes", .choices = units_words},
     {"columns", 'c', OPTION_FLAG, AT(columns),
-     .help = "list the columns of the table (without one, of all tables) and end"},
+     .help = "list the columns of the table (without one, of all tables) and exit"},
     {"watch", 0, OPTION_DURATION, AT(watch_ns), "TIME",
      "show it again and again until interrupted (default: every second)", .value_optional = true,
      .given_offset = AT(watch)},
@@ -69,7 +69,7 @@ static const struct option_spec options[] = {
     OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
     {"socket", 0, OPTION_STRING, AT(common.elsewhere.socket), "PATH",
-     "with --cluster and --node: memoird's socket (default: your own daemon's, else the machine's)"},
+     "memoird's socket, for --cluster, --node and the table leaks (default: your own daemon's, else the machine's)"},
     OPTION_DIR,
     {"state", 0, OPTION_STRING, AT(state), "DIR",
      "for the table exited: the daemon's state directory (default: that of the daemon that runs, else "
@@ -163,6 +163,7 @@ static int ask(const struct query_values *v, const struct query *query, struct w
                                 .state = v->state,
                                 .repeated = v->watch,
                                 .selective = v->where,
+                                .socket = v->common.elsewhere.socket,
                                 .window = window};
     return world_ask(world, &how, query, result);
 }
@@ -303,9 +304,6 @@ static int run(const void *values, const struct operands *operands)
         return r;
     if (v->columns)
         return list_columns(v, spec.table);
-    if (query_needs(query) & QUERY_NEEDS_LEAKS && !elsewhere_wanted(&v->common.elsewhere))
-        return command_fail("to tell leaks takes time, which one look has not: memoir leaks asks "
-                            "memoird, or watches by itself");
     if (command_check_dir(v->dir) != COMMAND_OK)
         return COMMAND_FAILED;
     struct world world = {0};
@@ -321,11 +319,11 @@ static int run(const void *values, const struct operands *operands)
 const struct command cmd_query = {
     .name = "query",
     .usage = "query [TABLE] [OPTION...]",
-    .help = "any question about processes, devices, blocks and the dead",
+    .help = "any question about processes, devices, blocks and ended processes",
     .description =
         "Filters, groups and sorts the rows of a table: processes (the default), host, system, accounts, "
         "devices, buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
-        "needed. Ends with 3 when --where lets nothing pass; a table that is empty is no failure.",
+        "needed. Exits with status 3 if --where matches nothing; an empty table is no failure.",
     .options = options,
     .examples = examples,
     .sections = sections,

@@ -151,7 +151,7 @@ static const struct command_section sections[] = {
      "PYTHONMALLOC or PYTHONDEVMODE that is set already, or -E or -I among Python's options."},
     {"JSON",
      "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
-     "\"duration_ns\", \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
+     "\"duration\" (seconds), \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
      "in memory of other kinds; each has peak, live, allocated and freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that "
      "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
@@ -173,7 +173,7 @@ struct run {
     bool python;  /* a CPython that is to use malloc */
     bool keep;    /* its books, until we have read them */
     int lost;     /* what the scan at the end came to: COMMAND_OK only where nothing is lost */
-    bool scanned; /* somebody looked, at least */
+    bool scanned; /* a scan was made */
     struct buffer scan; /* the same as JSON */
     struct run_books books;
     struct run_assertion assertions[OPTION_STRINGS_MAX];
@@ -430,7 +430,7 @@ static void tell_unscanned(const struct run *run, const struct run_end *end)
     const char *why = run->why_not      ? run->why_not
                       : !run->keep      ? "there is no place for its book"
                       : end->traced < 0 ? strerror(-end->traced)
-                                        : "its end came before anybody could look";
+                                        : "it ended before its book could be read";
     command_fail("the memory of '%s' was not scanned, so what is lost is not known: %s",
                  run->argv[0], why);
 }

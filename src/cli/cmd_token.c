@@ -65,7 +65,8 @@ enum { COLUMN_NAME, COLUMN_USER, COLUMN_UID, COLUMN_ROLE, COLUMN_EXPIRES, COLUMN
 
 static const struct column columns[] = {
     {"name", "NAME", "what it was called", COLUMN_TEXT},
-    {"user", "USER", "whose commands and call sites it sees; absent: nobody's", COLUMN_TEXT},
+    {"user", "USER", "the user whose commands and call sites it shows; absent: totals only",
+     COLUMN_TEXT},
     {"uid", NULL, "the number of that user", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {"role", "ROLE", "read, or control", COLUMN_TEXT},
     {"expires", "EXPIRES", "until when it is good; absent: until it is revoked", COLUMN_TIME},

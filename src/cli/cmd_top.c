@@ -177,7 +177,7 @@ static int nothing(const struct top_values *v)
     return COMMAND_NOTHING;
 }
 
-/* `number` pictures, each an interval after the one before; 0: until somebody ends it. */
+/* `number` pictures, each an interval after the one before; 0: until interrupted. */
 static int print(const struct top_values *v, const struct top_options *o, uint64_t number)
 {
     struct term term;

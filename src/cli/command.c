@@ -186,7 +186,7 @@ int command_output(const struct buffer *text)
         return command_fail("cannot print: %s", strerror(-text->error));
     int r = fs_write_all(STDOUT_FILENO, buffer_string(text), text->len);
     if (r == -EPIPE)
-        return COMMAND_FAILED; /* whoever read has seen enough */
+        return COMMAND_FAILED; /* the reader closed the pipe */
     if (r < 0)
         return command_fail("cannot write the output: %s", strerror(-r));
     return COMMAND_OK;

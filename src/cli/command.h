@@ -18,7 +18,7 @@ struct column;
 enum command_exit {
     COMMAND_OK = 0,
     COMMAND_FAILED = 1,  /* could not do it, or a check failed */
-    COMMAND_USAGE = 2,   /* the command line made no sense; nothing was done */
+    COMMAND_USAGE = 2,   /* the command line is invalid; nothing was done */
     COMMAND_NOTHING = 3, /* asked for something specific that is not there */
 };
 

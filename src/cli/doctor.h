@@ -6,7 +6,7 @@
 
 enum doctor_status {
     DOCTOR_OK,
-    DOCTOR_WARN, /* works, but less well, or not for everybody */
+    DOCTOR_WARN, /* works, but less well, or not for all users */
     DOCTOR_FAIL, /* something that Memoir is for does not work */
 };
 

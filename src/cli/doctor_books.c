@@ -58,7 +58,7 @@ static void find_refusal(struct doctor *d, const char *path, int error)
     switch (-error) {
     case EPERM:
         doctor_find(d, DOCTOR_FAIL, "remove it, or give it to its user with mode 0700 (as root)",
-                    "%s belongs to somebody else, or others may write to it: not used", path);
+                    "%s belongs to another user, or other users may write to it: not used", path);
         break;
     case EMEDIUMTYPE:
         doctor_find(d, DOCTOR_WARN, "use a directory on a tmpfs, such as /dev/shm",
@@ -116,7 +116,7 @@ static void trial_child(int to_parent, int from_parent)
     if (read(from_parent, &word, 1) < 0)
         _exit(1);
     memoir_free(MEMOIR_HOST, MEMOIR_SPACE_HEAP, 1);
-    /* A daemon would remember us among the dead; nobody wants to know of a trial. */
+    /* A daemon would remember us among the dead; a test process is not worth that. */
     if (status.state == MEMOIR_STATE_OPEN)
         unlink(status.path);
     exit(0);
@@ -181,8 +181,7 @@ static void check_problems(struct doctor *d)
     static const char *const remedies[LEDGER_PROBLEM_KINDS] = {
         [LEDGER_PROBLEM_UNREADABLE] = "look as its user, or as root",
         [LEDGER_PROBLEM_BAD] = "if its process is gone, remove the file",
-        [LEDGER_PROBLEM_OWNER] =
-            "remove the file; who made it speaks for a process that is not his",
+        [LEDGER_PROBLEM_OWNER] = "remove the file: its owner reports for a process of another user",
         [LEDGER_PROBLEM_LIMIT] = "remove books of dead processes; memoird --books-max",
         [LEDGER_PROBLEM_PLACE] = "give it to its user with mode 0700",
     };

@@ -55,7 +55,7 @@ static size_t books_watched(const struct ledger *ledger, size_t *ret_books,
     for (size_t i = 0; i < books.n; i++) {
         struct book_watcher watchers[BOOK_WATCHERS];
         bool any = false;
-        /* What a daemon writes for somebody has no control page: it needs no watcher. */
+        /* A book on behalf of another process has no control page: it needs no watcher. */
         if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
             continue;
         ++*ret_books;
@@ -83,7 +83,7 @@ static void daemons_describe(const pid_t daemons[BOOK_WATCHERS], char *text, siz
 
 /* ---- locks ---- */
 
-/* Who holds the lock of a memoird that lies at `path`; 0: nobody, or it cannot be told. Asked of the kernel: a
+/* Who holds the lock of a memoird that lies at `path`; 0: none, or it is not known. Asked of the kernel: a
  * lock of ours, however short, could keep a daemon from starting. */
 static pid_t lock_holder(const char *path)
 {
@@ -244,7 +244,7 @@ static void check_exits(struct doctor *d)
                     "this user may not ask it");
     else if (r < 0)
         doctor_find(d, DOCTOR_OK, NULL,
-                    "nobody sees processes end: memoird as root would see all of them");
+                    "ends of processes are not recorded: memoird as root records all of them");
     else if (source.state == EXITED_FAILED)
         doctor_find(
             d, DOCTOR_WARN,

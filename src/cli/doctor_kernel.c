@@ -169,7 +169,7 @@ static void check_ptrace(struct doctor *d)
         "a user may look into own processes",
         "a user may look into own processes that it started",
         "only root may look into processes",
-        "nobody may look into processes",
+        "no user may trace processes",
     };
     char text[SMALL_MAX];
     read_small("/proc/sys/kernel/yama/ptrace_scope", text);

@@ -1,4 +1,4 @@
-/* Does somebody publish how scarce memory is, and will programs believe it? See doctor.h. */
+/* Is the memory pressure published, and will programs trust the file? See doctor.h. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* The regions of tt-metal: who is in them, whom they forgot to take out, and what got lost. */
+/* The regions of tt-metal: their members, members that were not removed, and losses. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -65,7 +65,7 @@ static void find_region(struct doctor *d, const struct ledger_region *r)
               "slot of an unknown process");
     if (r->nonsense)
         doctor_find(d, DOCTOR_WARN, "remove the file when no tt-metal program runs",
-                    "%s: %" PRIu32 " slots make no sense: not counted", r->path, r->nonsense);
+                    "%s: %" PRIu32 " invalid slots: not counted", r->path, r->nonsense);
     find_drift(d, r);
 }
 

@@ -27,7 +27,7 @@ struct exited_source {
     char why[EXITED_WHY_MAX]; /* with FAILED */
     uint64_t seen, lost;
     uint64_t gap_from_ns,
-        gap_to_ns; /* the last time that nobody watched, since 1970; 0: none is known */
+        gap_to_ns; /* the last time without a watcher, since 1970; 0: none is known */
 };
 
 /* `state` and `socket` as the options say, NULL for the usual ones. 0; -ENOENT when neither files nor a socket
@@ -46,7 +46,7 @@ int exited_source_look(struct exited_source *source);
 /* The question as a line of the native protocol, with its newline. 0 or the buffer's error. */
 int exited_request_write(const struct query_spec *spec, struct buffer *out);
 
-/* Has anybody ended since the last answer? True also when that cannot be told. */
+/* Has a process ended since the last answer? True also when that cannot be told. */
 bool exited_source_changed(const struct exited_source *source);
 
 #endif

@@ -62,7 +62,7 @@ void flame_text(const struct tree *tree, enum rows_measure measure, unsigned dep
 void flame_node_text(const struct tree *tree, uint32_t node, enum rows_measure measure,
                      const struct term *term, struct buffer *out);
 
-/* Walk through it on the whole screen: choose, zoom, search. `title` says whom it is about. enum command_exit; -ENOTTY
+/* Walk through it on the whole screen: choose, zoom, search. `title` names the process. enum command_exit; -ENOTTY
  * when there is no screen. */
 int flame_browse(const struct tree *tree, enum rows_measure measure, const char *title,
                  enum term_color color);

@@ -51,7 +51,7 @@ const struct column heap_class_columns[] = {
     [CLASS_REMOTE] = {"remote_blocks", "REMOTE",
                       "free blocks that other threads gave back and the owner has not collected",
                       COLUMN_NUMBER, 0, 10},
-    [CLASS_FULL] = {"full_slabs", "FULL", "slabs without a free block, which nobody owns",
+    [CLASS_FULL] = {"full_slabs", "FULL", "slabs without a free block, which no thread owns",
                     COLUMN_NUMBER, 0, 20},
     [CLASS_POOLED] = {"pooled_slabs", "POOLED", "slabs that wait for a thread that needs them",
                       COLUMN_NUMBER, 0, 20},
@@ -251,8 +251,7 @@ static void print_sums(const struct scan_heap *heap, const struct heap_sums *sum
                   heap->os.remap_calls, heap->os.advise_calls);
     if (heap->broken || heap->cut)
         buffer_printf(out,
-                      "Some of it makes no sense (%" PRIu64
-                      " descriptors): it changed while it was "
+                      "Some of it is invalid (%" PRIu64 " descriptors): it changed while it was "
                       "read, or was overwritten.\n",
                       heap->broken);
 }

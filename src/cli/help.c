@@ -23,7 +23,7 @@ const struct help_exit help_exits[] = {
     {COMMAND_FAILED,
      "It could not be done; devices --check found a memory as full as that; a check "
      "of doctor failed."},
-    {COMMAND_USAGE, "The command line made no sense (an option, a kind of memory, a column that "
+    {COMMAND_USAGE, "The command line is invalid (an option, a kind of memory, a column that "
                     "does not exist); nothing was done."},
     {COMMAND_NOTHING, "Something specific was asked for (a process, a user, a device, a filter of "
                       "buffers or query, a time of history) and there is none."},

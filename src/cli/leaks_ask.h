@@ -15,6 +15,7 @@ struct leaks_ask {
     const char *socket;          /* NULL: the usual ones */
     const struct ledger *ledger; /* whose processes `wanted` is asked about */
     bool all;                    /* rows of all verdicts */
+    bool soon;                   /* also of sites that were not watched for long enough */
     bool (*wanted)(const struct ledger_process *process, void *context);
     void *context;
 };

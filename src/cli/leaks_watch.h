@@ -21,7 +21,7 @@ struct leaks_watch {
 };
 
 /* Blocks for that long; Ctrl-C ends it earlier, and what was seen until then is judged. ret_follow keeps the ledger, for
- * names; free it after the suspects. -ENOENT: nobody wanted keeps a book, at the first look or at any later one. */
+ * names; free it after the suspects. -ENOENT: no wanted process keeps a book, at the first look or at any later one. */
 int leaks_watch(const struct leaks_watch *watch, struct follow **ret_follow,
                 struct suspects *ret_suspects);
 

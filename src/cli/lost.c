@@ -55,7 +55,7 @@ const struct column lost_columns[] = {
          COLUMN_TEXT},
     [COL_BYTES] = {"bytes", "SIZE", "bytes of these blocks, as asked for", COLUMN_BYTES},
     [COL_BLOCKS] = {"blocks", "BLOCKS", "how many they are", COLUMN_NUMBER},
-    [COL_OLDEST] = {"oldest_seconds", "OLDEST", "age of the oldest", COLUMN_AGE, 0, 20},
+    [COL_OLDEST] = {"oldest", "OLDEST", "age of the oldest", COLUMN_AGE, 0, 20},
     [COL_SITE] = {"site", "SITE", "the line that asked for them", COLUMN_TEXT,
                   COLUMN_STRETCH | COLUMN_WIDE},
     [COL_FRAME] = {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,
@@ -89,7 +89,7 @@ struct lost {
     size_t n;
     struct scan_sum inherited;     /* lost, but an ancestor's: not in the rows */
     uint64_t now_ns;               /* CLOCK_MONOTONIC, as books have it */
-    struct scan_threads *borrowed; /* where somebody else has stopped it, */
+    struct scan_threads *borrowed; /* where another part has stopped it, */
     int memory_file;               /* and its memory then */
 };
 
@@ -413,7 +413,7 @@ static int print_json(struct lost *lost, const struct table *t, struct buffer *o
     json_field_string(&json, "program", lost->process->name);
     json_field_bool(&json, "proof", scan->whole);
     json_field_u64(&json, "unread_bytes", scan->unread_bytes);
-    json_field_u64(&json, "stood_still_ms", lost->stood_ns / NS_PER_MS);
+    json_field_double(&json, "stood_still", (double)(lost->stood_ns / 1000) / 1e6);
     json_sum(&json, "lost", &scan->sums[SCAN_LOST]);
     json_sum(&json, "indirectly_lost", &scan->sums[SCAN_INDIRECT]);
     json_sum(&json, "reachable", &scan->sums[SCAN_REACHABLE]);

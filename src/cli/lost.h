@@ -13,7 +13,7 @@
 struct buffer;
 
 struct lost_request {
-    const char *word; /* whom: a PID, or the name of the only such program */
+    const char *word; /* a PID, or the name of the only such program */
     pid_t borrowed;   /* a thread of it that we trace and that stands still; 0: stop them all */
     const char *dir;  /* of books, or NULL */
     uint64_t top;     /* rows at most; 0: all */

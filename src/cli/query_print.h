@@ -22,7 +22,7 @@ enum query_format {
 struct query_style {
     enum query_format format;
     bool header;
-    bool fit;  /* where room is short, columns may go: nobody asked for them by name */
+    bool fit;  /* where room is short, columns may be dropped: none was named in --show */
     bool fine; /* ages below a minute with a fraction: "1.3 ms" */
     enum table_units units;
     const struct buffer *cluster; /* the JSON member "cluster": who answered; NULL: none */

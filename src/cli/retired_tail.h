@@ -18,7 +18,7 @@ enum { RETIRED_CAUSE_MAX = 64 };
 struct retired_tail *retired_tail_new(const char *state);
 void retired_tail_freep(struct retired_tail **tail);
 
-/* Is there a list at all? Without one nobody need wait for a line of it. */
+/* Is there a list at all? Without one, do not wait for a line of it. */
 bool retired_tail_exists(const struct retired_tail *tail);
 
 /* How `pid` ended ("killed by SIGKILL"). Reads what was written since the last call. false while nothing

@@ -27,7 +27,7 @@
 
 enum {
     NAME_TRIES = 16,
-    YOUNG_SECONDS = 10, /* a folder that nobody has locked may just have been made */
+    YOUNG_SECONDS = 10, /* a folder without a lock may just have been made */
 };
 
 /* ---- the folder with empty files ---- */
@@ -52,7 +52,7 @@ static void folder_clear(int parent, const char *name, int folder)
     unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Folders of runs that were killed: whoever lives holds the lock. */
+/* Folders of runs that were killed: a running one holds its lock. */
 static void folders_sweep(int parent)
 {
     int copy = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

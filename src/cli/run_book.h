@@ -29,7 +29,7 @@ struct run_books {
     int directory; /* where a process of this user will put its book; -1: there is none */
     char path[256];
     int folder; /* in it; -1: there is none */
-    int events; /* inotify, for poll(): a file was taken from the folder; -1: nobody is told */
+    int events; /* inotify, for poll(): a file was taken from the folder; -1: there is none */
     char folder_name[64];
     int spare
         [BOOK_KEEP_FILES]; /* files that no image has taken yet, or that we have not looked at; -1: none */

@@ -28,7 +28,7 @@ struct inherited {
     struct sigaction child;
 };
 
-/* Everything that somebody may send us. Faults are our own. */
+/* All signals that another process may send. Faults are our own. */
 static sigset_t handed_on(void)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE};
@@ -82,7 +82,7 @@ static int start(const struct run_child *child, const struct inherited *inherite
     if (pid == 0)
         become(child, inherited, parent, ends[1], wait);
     int r = pid < 0 ? -errno : 0;
-    /* Where it fails nobody looks, and all else is the same. */
+    /* A failure changes nothing else. */
     if (r == 0 && child->leaving &&
         ptrace(PTRACE_SEIZE, pid, NULL, (void *)(long)PTRACE_O_TRACEEXIT) < 0)
         end->traced = -errno;
@@ -122,7 +122,7 @@ static void stop_with(pid_t pid, int status)
 {
     int number = WSTOPSIG(status);
     if (number != SIGTSTP && number != SIGTTIN && number != SIGTTOU)
-        return; /* somebody who stops it alone lets it go on alone */
+        return; /* a signal to it alone is continued alone */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, number);
@@ -207,7 +207,7 @@ int run_wait(const struct run_child *child, struct run_end *ret_end)
     struct inherited inherited;
     sigset_t set = handed_on();
     sigprocmask(SIG_BLOCK, &set, &inherited.mask);
-    /* Where it is ignored nobody could wait. */
+    /* Where it is ignored, waiting is impossible. */
     sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL}, &inherited.child);
     MEMOIR_CLEANUP(closep)
     int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -5,7 +5,7 @@
  * it is stopped from the terminal we stop too, so that a shell sees its job stopped, and with us it goes on.
  *
  * Who wants to look at its memory once more before it is gone is told at the last moment: then the program is
- * traced (ptrace), which costs it something for every signal, and nobody else can trace it meanwhile.
+ * traced (ptrace), which costs it something for every signal, and no other program can trace it meanwhile.
  */
 #ifndef MEMOIR_CLI_RUN_CHILD_H
 #define MEMOIR_CLI_RUN_CHILD_H
@@ -19,7 +19,7 @@ struct run_child {
     void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
     /* In the parent, before the program begins: the child waits until this returns. Or NULL. */
     void (*started)(void *context, pid_t pid);
-    void (*ready)(void *context);           /* `fd` can be read (-1: nobody asked) */
+    void (*ready)(void *context);           /* `fd` can be read (-1: not wanted) */
     void (*look)(void *context, pid_t pid); /* the child is gone */
     /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could
      * not be traced, and not of a first thread that ends before the others. */

@@ -546,7 +546,7 @@ static void json_end(struct json *j, const struct run_end *end)
         json_i64(j, WTERMSIG(end->status));
     else
         json_null(j);
-    json_field_u64(j, "duration_ns", end->duration_ns);
+    json_field_double(j, "duration", (double)end->duration_ns / 1e9);
     json_field_u64(j, "peak_rss_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
 }
 
@@ -559,7 +559,7 @@ static void json_resident(struct json *j, const struct outside *growth)
         json_null(j);
     } else {
         json_object_begin(j);
-        json_field_u64(j, "after_ns", growth->last_ns);
+        json_field_double(j, "after", (double)growth->last_ns / 1e9);
         explain_json(growth->last, j);
         json_object_end(j);
     }

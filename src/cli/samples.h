@@ -12,7 +12,7 @@
 
 enum {
     SAMPLES_KEPT = 3600,  /* an hour of seconds */
-    SAMPLES_SERIES = 256, /* further ones are not kept: nobody looks at so many charts */
+    SAMPLES_SERIES = 256, /* further ones are not kept: no screen has room for more charts */
     SAMPLES_KEY_MAX = 160,
 };
 

@@ -82,7 +82,7 @@ struct top {
     struct top_layout layout; /* of the list, as last drawn */
     unsigned heading;         /* line of the screen with the headings */
     size_t first;             /* row of the list that is shown first */
-    pid_t chosen;             /* 0: nobody was yet: the first one */
+    pid_t chosen;             /* 0: none yet: the first one */
     size_t chosen_at;         /* in the list */
     pid_t *folded;            /* wish.folded */
 
@@ -150,7 +150,7 @@ int top_sites_append(struct top *t, const struct top_row *row, struct buffer *ou
 
 /* ---- what lasts ---- */
 
-/* Columns and order as kept by top_config_save() in $XDG_CONFIG_HOME/memoir/toprc. What is not there or makes no sense
+/* Columns and order as kept by top_config_save() in $XDG_CONFIG_HOME/memoir/toprc. What is missing or invalid
  * changes nothing. */
 void top_config_load(top_column_set *columns, struct top_wish *wish);
 int top_config_save(top_column_set columns, const struct top_wish *wish);

@@ -62,11 +62,11 @@ static void sort(const struct top_rows *rows, const struct top_wish *wish, size_
 
 /* ---- tree ---- */
 
-#define NOBODY SIZE_MAX
+#define NO_ROW SIZE_MAX
 
 struct tree {
     size_t n;
-    size_t *parent; /* NOBODY: a root */
+    size_t *parent; /* NO_ROW: a root */
     /* n + 2: where the children of each are in `children`; those of n are the roots */
     size_t *start;
     size_t *children; /* n */
@@ -102,37 +102,37 @@ static void tree_parents(struct tree *tree, const struct top_rows *rows)
     enum { UNSEEN, ON_THE_WAY, SEEN };
     for (size_t i = 0; i < rows->n; i++) {
         const struct top_row *row = &rows->rows[i];
-        size_t parent = row->parent > 0 ? top_rows_index(rows, row->parent) : NOBODY;
-        if (parent != NOBODY && (parent == i || rows->rows[parent].start_ticks > row->start_ticks))
-            parent = NOBODY;
+        size_t parent = row->parent > 0 ? top_rows_index(rows, row->parent) : NO_ROW;
+        if (parent != NO_ROW && (parent == i || rows->rows[parent].start_ticks > row->start_ticks))
+            parent = NO_ROW;
         tree->parent[i] = parent;
         tree->order[i] = UNSEEN;
     }
     for (size_t i = 0; i < rows->n; i++) {
         size_t at = i;
-        while (at != NOBODY && tree->order[at] == UNSEEN) {
+        while (at != NO_ROW && tree->order[at] == UNSEEN) {
             tree->order[at] = ON_THE_WAY;
             size_t up = tree->parent[at];
-            if (up != NOBODY && tree->order[up] == ON_THE_WAY)
-                tree->parent[at] = up = NOBODY;
+            if (up != NO_ROW && tree->order[up] == ON_THE_WAY)
+                tree->parent[at] = up = NO_ROW;
             at = up;
         }
-        for (at = i; at != NOBODY && tree->order[at] == ON_THE_WAY; at = tree->parent[at])
+        for (at = i; at != NO_ROW && tree->order[at] == ON_THE_WAY; at = tree->parent[at])
             tree->order[at] = SEEN;
     }
 }
 
-/* Children side by side, then everybody with parents first. */
+/* Children side by side, then all rows with parents first. */
 static void tree_children(struct tree *tree)
 {
     size_t n = tree->n;
     for (size_t i = 0; i < n; i++)
-        tree->start[(tree->parent[i] == NOBODY ? n : tree->parent[i]) + 1]++;
+        tree->start[(tree->parent[i] == NO_ROW ? n : tree->parent[i]) + 1]++;
     for (size_t i = 0; i <= n; i++)
         tree->start[i + 1] += tree->start[i];
     /* Filled from behind, so that `start` need not be copied: it ends where it began. */
     for (size_t i = n; i-- > 0;) {
-        size_t parent = tree->parent[i] == NOBODY ? n : tree->parent[i];
+        size_t parent = tree->parent[i] == NO_ROW ? n : tree->parent[i];
         tree->children[--tree->start[parent + 1]] = i;
     }
     /* start[p + 1] is now where p's children begin; move them down. */
@@ -178,7 +178,7 @@ static void tree_sums(struct tree *tree, struct top_rows *rows, const struct top
     }
     for (size_t k = rows->n; k-- > 0;) {
         size_t i = tree->order[k], up = tree->parent[i];
-        if (up == NOBODY)
+        if (up == NO_ROW)
             continue;
         add(&rows->rows[up].sum, &rows->rows[i], &rows->rows[i].sum);
         if (!rows->rows[i].kernel || wish->kernel)

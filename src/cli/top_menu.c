@@ -128,7 +128,7 @@ int top_menu_users(struct top *t)
     t->items = items;
     t->n_items = 0;
     title_append(t, "Processes of                   PROCESSES    RSS      PSS");
-    buffer_printf(&t->text, " %s everybody\n", t->wish.by_uid ? "[ ]" : "[x]");
+    buffer_printf(&t->text, " %s all users\n", t->wish.by_uid ? "[ ]" : "[x]");
     t->items[t->n_items++] = UINT32_MAX;
     for (size_t i = 0; i < n; i++)
         user_append(t, result, i);

@@ -128,7 +128,7 @@ static unsigned lines_draw(const struct top *t, const struct buffer *text, unsig
     return row;
 }
 
-/* The same process as before is chosen, wherever it is now; when it is gone, whoever is there. */
+/* The same process as before is chosen, wherever it is now; when it is gone, the row at its place. */
 static void choose(struct top *t)
 {
     const struct top_rows *rows = &t->source.rows;

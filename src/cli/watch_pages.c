@@ -74,7 +74,7 @@ int watch_page_overview(struct watch *w)
 
 /* ---- 2 charts ---- */
 
-/* Where nobody told a size, the chart is as high as its highest point. */
+/* Where no size is known, the chart is as high as its highest point. */
 static double top_of(const struct series *s, const double *points, size_t n)
 {
     double most = (double)s->capacity;
@@ -186,7 +186,7 @@ static void choose(struct watch *w, const struct table *table, const size_t *ord
             at = i;
     }
     w->n_rows = table->n_rows;
-    if (at == SIZE_MAX) /* it is gone: whoever is there now */
+    if (at == SIZE_MAX) /* it is gone: take the row that is there now */
         at = w->chosen_at < w->n_rows ? w->chosen_at : w->n_rows ? w->n_rows - 1 : 0;
     w->chosen_at = at;
     if (w->n_rows)

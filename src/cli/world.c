@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/leaks_ask.h"
 #include "cli/ps.h"
 #include "explain/explain.h"
 #include "explain/sites.h"
@@ -45,6 +46,14 @@ static bool source_of(const struct query_code *code, struct query_source *ret_so
 {
     const struct world *world = context;
     return site_names_source(world->symbols, code, ret_source);
+}
+
+static bool site_of(const struct ledger_book *book, uint32_t site, struct query_site *ret_site,
+                    void *context)
+{
+    struct world *world = context;
+    world->lines.symbols = world->symbols;
+    return site_lines_find(&world->lines, book, site, ret_site);
 }
 
 static int no_list(struct world *world, const struct world_options *options, const char *state)
@@ -150,6 +159,7 @@ static int look_at_history(struct world *world, const struct world_options *opti
 
 static int look_at_books(struct world *world, const struct world_options *options)
 {
+    site_lines_release(&world->lines);
     ledger_freep(&world->ledger);
     world->ledger = NULL;
     return ledger_scan(options->dir, &world->ledger);
@@ -192,6 +202,40 @@ static int look_at_mappings(struct world *world, const struct world_options *opt
     return r;
 }
 
+static bool any(const struct ledger_process *process, void *context)
+{
+    return true;
+}
+
+/* One look cannot tell what grows: memoird has watched. */
+static int look_at_leaks(struct world *world, const struct world_options *options,
+                         const struct query *query)
+{
+    struct leaks_ask request = {.socket = options->socket,
+                                .ledger = world->ledger,
+                                .all = query_asks_unusual(query),
+                                .soon = query_asks_unusual(query),
+                                .wanted = any};
+    uint64_t watched_ns = 0;
+    suspects_release(&world->suspects);
+    world->suspects = (struct suspects){0};
+    int r = leaks_ask(&request, &world->suspects, &watched_ns);
+    if (r == -ENODATA) {
+        command_fail("memoird has not watched for long enough: memoir leaks waits for it");
+        return COMMAND_NOTHING;
+    }
+    if (r == -ENOMEM)
+        return r;
+    if (r < 0)
+        return command_fail("leaks cannot be detected from one snapshot, and no memoird answers "
+                            "(%s): memoir leaks watches by itself",
+                            strerror(-r));
+    if (query_needs(query) & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
+        world->symbols = site_names_new();
+    suspects_name(&world->suspects, world->suspects.n, world->ledger, world->symbols);
+    return COMMAND_OK;
+}
+
 int world_look(struct world *world, const struct world_options *options, const struct query *query,
                struct query_world *ret_world)
 {
@@ -207,6 +251,8 @@ int world_look(struct world *world, const struct world_options *options, const s
         r = look_at_history(world, options);
     if (r == 0 && needs & QUERY_NEEDS_BOOKS)
         r = look_at_books(world, options);
+    if (r == 0 && needs & QUERY_NEEDS_LEAKS)
+        r = look_at_leaks(world, options, query);
     if (r == 0 && needs & QUERY_NEEDS_HOST)
         r = look_at_host(world, options, needs);
     if (r == 0 && needs & QUERY_NEEDS_MAPPINGS)
@@ -226,11 +272,13 @@ int world_look(struct world *world, const struct world_options *options, const s
         .retired = needs & QUERY_NEEDS_RETIRED ? &world->retired.source : NULL,
         .history = needs & QUERY_NEEDS_HISTORY ? &world->history : NULL,
         .profile = &world->profile,
+        .suspects = needs & QUERY_NEEDS_LEAKS ? &world->suspects : NULL,
         .explain = needs & QUERY_NEEDS_MAPPINGS ? &world->explain : NULL,
         .sees_all = true,
         .viewer_uid = geteuid(),
         .user_name = user_name,
         .source_of = world->symbols ? source_of : NULL,
+        .site_of = world->symbols ? site_of : NULL,
         .context = world,
     };
     return r;
@@ -260,6 +308,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
                                 .viewer_uid = geteuid(),
                                 .user_name = user_name,
                                 .source_of = symbols ? source_of : NULL,
+                                .site_of = symbols ? site_of : NULL,
                                 .context = &names};
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
@@ -272,6 +321,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
         r = query_run(query, &world, result);
     if (r == 0)
         r = query_result_finish(result);
+    site_lines_release(&names.lines);
     if (r < 0) {
         query_result_free(result);
         return r;
@@ -283,10 +333,12 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
 
 void world_release(struct world *world)
 {
+    site_lines_release(&world->lines);
     ledger_freep(&world->ledger);
     host_free(world->host);
     cgroups_freep(&world->cgroups);
     query_exited_release(&world->exited);
+    suspects_release(&world->suspects);
     site_names_freep(&world->symbols);
     driver_release(&world->driver);
     *world = (struct world){0};

@@ -13,6 +13,8 @@
 #include "explain/table.h"
 #include "history/past.h"
 #include "history/table.h"
+#include "profile/site_lines.h"
+#include "profile/suspects.h"
 #include "profile/tables.h"
 #include "query/query.h"
 #include "query/retired_source.h"
@@ -25,6 +27,7 @@ struct world_options {
     const char *state; /* of memoird; NULL: see ps_state_find() */
     bool repeated;     /* the question comes again and again: costly fields get less time at once */
     bool selective;    /* it has a --where: that nothing is there is then an answer of its own */
+    const char *socket;        /* of memoird, for what it alone knows; NULL: the usual ones */
     struct past_window window; /* of tables of the past; all 0: the last hour in minutes */
 };
 
@@ -41,8 +44,10 @@ struct world {
     struct explain_world explain;
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
+    struct site_lines lines;    /* of the book that was looked at last */
     bool no_symbols;            /* leave it so */
     struct profile_world profile;
+    struct suspects suspects;
     uint32_t uid; /* the user that was looked up last */
     char user[64];
     bool known; /* `uid` and `user` are set */

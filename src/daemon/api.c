@@ -279,9 +279,8 @@ static const struct http_route fixed[] = {
      .path = "/api/v1/query",
      .name = "query",
      .summary = "Any question about any table",
-     .help =
-         "The same words and the same answers as memoir query. A question that makes no sense is "
-         "a 400 problem that tells which part of it is meant (part, at, len).",
+     .help = "The same words and the same answers as memoir query. An invalid question is "
+             "a 400 problem that tells which part of it is meant (part, at, len).",
      .params = query_params,
      .answer_schema = "Table",
      .role = HTTP_READ,

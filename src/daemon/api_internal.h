@@ -60,7 +60,7 @@ struct query_spec api_spec_of(const struct http_call *call);
 
 bool api_turn(struct http_call *call, struct api *api, const struct query_table *table);
 
-/* A problem for a question that makes no sense. */
+/* The problem of an invalid question. */
 void api_bad_query(struct http_call *call, const struct query_error *error);
 
 /* "schema" and "time", as documents of the command line begin. */
@@ -138,7 +138,7 @@ void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct j
  * for the process of `part`, with the rights of that process's user; NULL: it opens none. */
 struct symbolizer *api_symbols(const struct job *job, const struct part *part);
 
-/* On the worker: go on, or does nobody wait any more? For profile_name_all(); `context` is the job. */
+/* On the worker: does a client still wait for the answer? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);
 
 /* A problem for an error of our own. */

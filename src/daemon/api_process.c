@@ -80,7 +80,7 @@ static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
     return true;
 }
 
-/* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
+/* The table is refreshed each second while there are questions: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
     if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || is_gone(pid))
@@ -430,7 +430,7 @@ static void cannot_track(struct http_call *call, const struct ledger_process *p,
             "the process is not tracked (%s), and cannot be attached here while it runs: start it by "
             "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
             "tracking on later",
-            why ? why : "nobody asked for it");
+            why ? why : "it was not asked for");
 }
 
 /* What is switched. */

@@ -60,7 +60,7 @@ static void site_json(struct json *json, const struct heap_scan_site *row, struc
     json_field_string(json, "state", scan_state_name((enum scan_state)row->state));
     json_field_u64(json, "blocks", row->blocks);
     json_field_u64(json, "bytes", row->bytes);
-    json_field_u64(json, "oldest_seconds", row->oldest_ns / NS_PER_S);
+    json_field_u64(json, "oldest", row->oldest_ns / NS_PER_S);
     json_field_string(json, "site", site ? site->text : NULL);
     json_field_string(json, "via", site ? site->via : NULL);
     json_field_string(json, "frame", site ? site->frame : NULL);
@@ -80,7 +80,7 @@ static void tell(struct job *job, const struct heap_scan_found *found, struct bo
     json_field_string(json, "program", job->part.name);
     json_field_bool(json, "proof", found->whole);
     json_field_u64(json, "unread_bytes", found->unread_bytes);
-    json_field_double(json, "stood_still_ms", (double)(found->stood_ns / 1000) / 1000);
+    json_field_double(json, "stood_still", (double)(found->stood_ns / 1000) / 1e6);
     sum_json(json, "lost", &found->sums[SCAN_LOST]);
     sum_json(json, "indirectly_lost", &found->sums[SCAN_INDIRECT]);
     sum_json(json, "reachable", &found->sums[SCAN_REACHABLE]);

@@ -225,7 +225,7 @@ static const struct http_schema schemas[] = {
     "properties": {"blocks": {"type": "integer"}, "bytes": {"type": "integer"}}})},
 {"Scan", JSON({
     "type": "object",
-    "required": ["schema", "time", "pid", "program", "proof", "unread_bytes", "stood_still_ms", "lost", "indirectly_lost", "reachable", "inherited_lost", "sites_more", "sites"],
+    "required": ["schema", "time", "pid", "program", "proof", "unread_bytes", "stood_still", "lost", "indirectly_lost", "reachable", "inherited_lost", "sites_more", "sites"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.scan/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -233,7 +233,7 @@ static const struct http_schema schemas[] = {
         "program": {"type": "string"},
         "proof": {"type": "boolean", "description": "all of its memory was read: what is called lost is lost"},
         "unread_bytes": {"type": "integer"},
-        "stood_still_ms": {"type": "number"},
+        "stood_still": {"type": "number"},
         "lost": {"$ref": "#/components/schemas/ScanSum"},
         "indirectly_lost": {"$ref": "#/components/schemas/ScanSum"},
         "reachable": {"$ref": "#/components/schemas/ScanSum"},
@@ -241,12 +241,12 @@ static const struct http_schema schemas[] = {
         "sites_more": {"type": "integer", "description": "sites that are not in the list"},
         "sites": {"type": "array", "items": {
             "type": "object",
-            "required": ["state", "blocks", "bytes", "oldest_seconds", "site", "frame", "function", "file"],
+            "required": ["state", "blocks", "bytes", "oldest", "site", "frame", "function", "file"],
             "properties": {
                 "state": {"type": "string", "enum": ["lost", "indirectly lost"]},
                 "blocks": {"type": "integer"},
                 "bytes": {"type": "integer"},
-                "oldest_seconds": {"type": "integer"},
+                "oldest": {"type": "integer"},
                 "site": {"type": ["string", "null"]},
                 "via": {"type": ["string", "null"]},
                 "frame": {"type": ["string", "null"]},
@@ -518,7 +518,7 @@ static const struct http_schema schemas[] = {
         "sites": {"type": "array", "items": {"$ref": "#/components/schemas/TraceSite"}}}})},
 {"TraceTotals", JSON({
     "type": "object",
-    "required": ["events", "live_blocks", "live_bytes", "peak_bytes", "device_bytes", "device_peak_bytes", "allocated_blocks", "allocated_bytes", "freed_blocks", "freed_bytes", "copies", "pageable", "pageable_saving_s", "repeated", "failures", "faults", "ended"],
+    "required": ["events", "live_blocks", "live_bytes", "peak_bytes", "device_bytes", "device_peak_bytes", "allocated_blocks", "allocated_bytes", "freed_blocks", "freed_bytes", "copies", "pageable", "pageable_saving", "repeated", "failures", "faults", "ended"],
     "properties": {
         "events": {"type": "integer"},
         "live_blocks": {"type": "integer"},
@@ -532,7 +532,7 @@ static const struct http_schema schemas[] = {
         "freed_bytes": {"type": "integer"},
         "copies": {"$ref": "#/components/schemas/Flows"},
         "pageable": {"$ref": "#/components/schemas/Flow"},
-        "pageable_saving_s": {"type": "number", "description": "estimate: time that pinned memory would save"},
+        "pageable_saving": {"type": "number", "description": "estimate: time that pinned memory would save"},
         "repeated": {"$ref": "#/components/schemas/Flow"},
         "failures": {"type": "integer"},
         "faults": {"type": "integer", "description": "page faults"},
@@ -562,7 +562,7 @@ static const struct http_schema schemas[] = {
         "faults_before_copy": {"type": "integer"}}})},
 {"TraceCopier", JSON({
     "type": "object",
-    "required": ["site", "unknown", "to_device", "from_device", "on_device", "on_host", "pageable", "async", "repeated", "saving_s"],
+    "required": ["site", "unknown", "to_device", "from_device", "on_device", "on_host", "pageable", "async", "repeated", "saving"],
     "properties": {
         "site": {"type": ["integer", "null"]},
         "unknown": {"$ref": "#/components/schemas/Flow"},
@@ -573,7 +573,7 @@ static const struct http_schema schemas[] = {
         "pageable": {"$ref": "#/components/schemas/Flow"},
         "async": {"$ref": "#/components/schemas/Flow"},
         "repeated": {"$ref": "#/components/schemas/Flow"},
-        "saving_s": {"type": "number", "description": "estimate: time that pinned memory would save"}}})},
+        "saving": {"type": "number", "description": "estimate: time that pinned memory would save"}}})},
 {"TraceFailure", JSON({
     "type": "object",
     "required": ["t", "text", "size", "result", "out_of_memory", "times", "site", "space", "device", "held_bytes", "held_blocks", "capacity_bytes", "used_bytes", "holders", "others"],
@@ -603,10 +603,10 @@ static const struct http_schema schemas[] = {
             "properties": {"pid": {"type": "integer"}, "program": {"type": "string"}, "bytes": {"type": "integer"}}}}}})},
 {"TraceTimeline", JSON({
     "type": "object",
-    "required": ["start", "step_s", "now", "device_peak", "lines"],
+    "required": ["start", "step", "now", "device_peak", "lines"],
     "properties": {
         "start": {"type": ["number", "null"]},
-        "step_s": {"type": "number"},
+        "step": {"type": "number"},
         "now": {"type": ["number", "null"], "description": "when the trace was taken"},
         "device_peak": {"type": "array", "items": {"type": "integer"}, "description": "most device memory in each step"},
         "lines": {"type": "array", "items": {
@@ -691,7 +691,7 @@ static const struct http_schema schemas[] = {
 {"Figures", JSON({"type": "object", "additionalProperties": {"type": ["number", "boolean", "string", "object"]}})},
 {"Self", JSON({
     "type": "object",
-    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime_s", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "pressure", "leaks", "tracing", "http", "events"],
+    "required": ["schema", "time", "version", "pid", "uid", "started", "uptime", "cpu", "rss", "threads", "descriptors", "loop", "books", "sockets", "history", "exits", "pressure", "leaks", "tracing", "http", "events"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.self/1"},
         "time": {"$ref": "#/components/schemas/Time"},
@@ -699,8 +699,8 @@ static const struct http_schema schemas[] = {
         "pid": {"type": "integer"},
         "uid": {"type": "integer"},
         "started": {"$ref": "#/components/schemas/Time"},
-        "uptime_s": {"type": "number"},
-        "cpu": {"type": "object", "required": ["user_s", "system_s"], "properties": {"user_s": {"type": "number"}, "system_s": {"type": "number"}}},
+        "uptime": {"type": "number", "description": "seconds, as all durations"},
+        "cpu": {"type": "object", "required": ["user", "system"], "properties": {"user": {"type": "number"}, "system": {"type": "number"}}},
         "rss": {"type": ["integer", "null"]},
         "peak_rss": {"type": "integer"},
         "threads": {"type": ["integer", "null"]},

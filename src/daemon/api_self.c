@@ -63,12 +63,12 @@ static void process_json(const struct api *api, struct json *json)
     json_field_i64(json, "pid", getpid());
     json_field_u64(json, "uid", geteuid());
     json_field_string(json, "started", query_time_text(time, api->started_real_ns));
-    json_field_double(json, "uptime_s",
+    json_field_double(json, "uptime",
                       (double)((clock_real_ns() - api->started_real_ns) / NS_PER_MS) / 1000);
     json_key(json, "cpu");
     json_object_begin(json);
-    json_field_double(json, "user_s", cpu_seconds(&usage.ru_utime));
-    json_field_double(json, "system_s", cpu_seconds(&usage.ru_stime));
+    json_field_double(json, "user", cpu_seconds(&usage.ru_utime));
+    json_field_double(json, "system", cpu_seconds(&usage.ru_stime));
     json_object_end(json);
     uint64_t peak = (uint64_t)usage.ru_maxrss * 1024; /* the kernel notes it late */
     json_key(json, "rss");
@@ -93,10 +93,10 @@ static void loop_json(struct daemon *daemon, struct json *json)
     json_key(json, "loop");
     json_object_begin(json);
     json_field_u64(json, "turns", lag.turns);
-    json_field_double(json, "lag_p50_ms", (double)lag.p50_ns / 1e6);
-    json_field_double(json, "lag_p99_ms", (double)lag.p99_ns / 1e6);
-    json_field_double(json, "lag_max_ms", (double)lag.max_ns / 1e6);
-    json_field_double(json, "refresh_ms", (double)daemon->server->refresh_cost_ns / 1e6);
+    json_field_double(json, "lag_p50", (double)lag.p50_ns / 1e9);
+    json_field_double(json, "lag_p99", (double)lag.p99_ns / 1e9);
+    json_field_double(json, "lag_max", (double)lag.max_ns / 1e9);
+    json_field_double(json, "refresh", (double)daemon->server->refresh_cost_ns / 1e9);
     json_object_end(json);
 }
 
@@ -213,7 +213,7 @@ static void driver_json(struct daemon *daemon, struct json *json)
     json_field_string(json, "problem", status.why);
     json_field_u64(json, "readings", status.readings);
     json_field_u64(json, "failures", status.failures);
-    json_field_u64(json, "reading_ns", status.cost_ns);
+    json_field_double(json, "reading", (double)status.cost_ns / 1e9);
     json_object_end(json);
 }
 

@@ -1,6 +1,6 @@
 /* What goes through the event streams: a tick each second, and events as they happen.
  *
- * A tick is written once for all, and only while somebody listens. It has nothing that is not for everybody: pages
+ * A tick is written once for all, and only while a stream is open. It has only what every viewer may see: pages
  * ask for their own tables after it. */
 #include <errno.h>
 #include <inttypes.h>
@@ -272,7 +272,7 @@ static void on_tick(void *context)
     devices_look(api);
     leaks_look(api);
     if (http_stream_classes(api->http, NULL, 0) == 0)
-        return; /* nobody listens */
+        return; /* no stream is open */
     bool ready = hosts && hosts_ready(hosts);
     if (hosts && !ready && (s->tries++ < RETRIES || !s->growers.len)) {
         loop_timer_set(s->retry, RETRY_MS * NS_PER_MS, 0);

@@ -27,7 +27,7 @@ size_t api_viewer_slot(const struct http_call *call)
     return viewer->sees_all ? 0 : 1 + accountable_uid(viewer->uid) % (API_TURNS - 1);
 }
 
-/* Calls of one viewer wait together: whichever comes when it is his turn has it. */
+/* Calls of one viewer share a turn: the first call after it is due has it. */
 bool api_turn(struct http_call *call, struct api *api, const struct query_table *table)
 {
     size_t slot = api_viewer_slot(call);

@@ -114,7 +114,7 @@ static void totals_json(const struct trace_view *v, const struct trace_totals *t
     flows_json(t->flow, json);
     json_object_end(json);
     flow_json("pageable", &t->pageable, json);
-    json_field_double(json, "pageable_saving_s", seconds(waste_saving_ns(NULL, t->pageable.bytes)));
+    json_field_double(json, "pageable_saving", seconds(waste_saving_ns(NULL, t->pageable.bytes)));
     flow_json("repeated", &(struct trace_flow){t->repeated, t->repeated_bytes}, json);
     json_field_u64(json, "failures", t->failures);
     json_field_u64(json, "faults", t->system[TRACE_SYSTEM_FAULT]);
@@ -216,7 +216,7 @@ static int copiers_json(struct trace_view *v, struct json *json)
         flow_json("pageable", &rows[i].pageable, json);
         flow_json("async", &rows[i].async, json);
         flow_json("repeated", &(struct trace_flow){rows[i].repeated, rows[i].repeated_bytes}, json);
-        json_field_double(json, "saving_s", seconds(waste_saving_ns(NULL, rows[i].pageable.bytes)));
+        json_field_double(json, "saving", seconds(waste_saving_ns(NULL, rows[i].pageable.bytes)));
         json_object_end(json);
     }
     json_array_end(json);
@@ -473,7 +473,7 @@ static int timeline_json(struct trace_view *v, struct json *json)
     json_key(json, "timeline");
     json_object_begin(json);
     moment_json(v, "start", t.n_slots ? t.start_ns : 0, json);
-    json_field_double(json, "step_s", seconds(t.step_ns));
+    json_field_double(json, "step", seconds(t.step_ns));
     moment_json(v, "now", v->now_ns, json);
     json_key(json, "device_peak");
     values_json(t.device_peak, t.n_slots, json);

@@ -75,7 +75,7 @@ int asking_prepare(struct asking *asking, const struct query_spec *asked, struct
         if (k->used < oldest->used)
             oldest = k;
     }
-    if (!kept) { /* one that makes no sense pushes nobody out */
+    if (!kept) { /* an invalid query must not evict a kept one */
         struct kept fresh = {0};
         int r = query_new(&spec, &fresh.asked.query, ret_error);
         if (r < 0)
@@ -170,7 +170,7 @@ static void figures_refresh(struct asking *asking)
     asking->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
-/* Whoever only reads memory waits for nothing: an interruption of the loop is not counted. */
+/* Tables in memory do not block: time in which the loop was interrupted is not counted. */
 static void costs(struct asking *asking, unsigned needs, uint64_t begin, uint64_t begin_own)
 {
     uint64_t now = clock_monotonic_ns(), cost = now - begin;

@@ -1,8 +1,8 @@
-/* Questions to the query core with the rights of who asks: one place for the sockets and for HTTP, so that both
+/* Questions to the query core with the rights of the viewer: one place for the sockets and for HTTP, so that both
  * give the same answers and share what costly ones may take.
  *
- * Clients repeat their questions, so the last ones are kept ready. The names of users come from /etc/passwd alone:
- * other sources may block, and the loop must not. All of it is the loop's thread's. */
+ * Clients repeat their questions, so the last ones are kept ready. The names of users come from
+ * daemon/users.h, which never blocks. All of it is the loop's thread's. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,7 +36,7 @@ enum {
 /* Who asks. */
 struct asking_viewer {
     bool sees_all;
-    uint32_t uid; /* else: whose details he may see */
+    uint32_t uid; /* else: the user whose details it may see */
     /* -EAGAIN rather than waiting for the table of processes, which is being refreshed */
     bool hasty;
 };
@@ -62,18 +62,17 @@ int asking_prepare(struct asking *asking, const struct query_spec *spec, struct 
                    struct query_error *ret_error);
 
 /* How long a question to this table has to wait for its turn; 0: not at all. `who`: any number that all questions
- * of one user share. `turn` is zero at first, and belongs to who waits. `table` may be NULL: one that does not exist. */
+ * of one user share. `turn` is zero at first, and belongs to the caller. `table` may be NULL: one that does not exist. */
 uint64_t asking_wait(struct asking *asking, const struct query_table *table, struct turn *turn,
                      uint64_t who);
 
-/* He does not wait any more; fine for one who does not. */
+/* Stop waiting; no effect on a turn that does not wait. */
 void asking_leave(struct asking *asking, struct turn *turn);
 
-/* Ask. 0, -ENODEV when there is no table of processes, -EAGAIN to who is hasty, or -ENOMEM. */
+/* Ask. 0, -ENODEV when there is no table of processes, -EAGAIN for a hasty viewer, or -ENOMEM. */
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer);
 
-/* Somebody who waited for his turn at a costly table did something else of that cost, begun at this time
- * (CLOCK_MONOTONIC). */
+/* Count other work of that cost, begun at this time (CLOCK_MONOTONIC), for a caller that waited for its turn. */
 void asking_costs(struct asking *asking, uint64_t begin_ns);
 
 /* The answer was used: give back what is worth it. */

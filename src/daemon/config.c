@@ -106,7 +106,7 @@ static const struct config_key keys[] = {
      .reload = true, .max = 1000},
     {"pressure", CONFIG_BOOL, AT(pressure), "yes|no", "yes",
      "Publish how scarce memory is, in the file pressure beside the books: allocators that read it keep "
-     "memory while there is plenty and give it back when somebody needs it."},
+     "memory while there is plenty and give it back when other programs need it."},
     {"pressure-stall-some", CONFIG_COUNT, AT(pressure_stall[0]), "PERCENT", "2",
      "Memory is somewhat scarce while programs wait for it for this part of the time.",
      .reload = true, .min = 1, .max = 100},
@@ -176,16 +176,16 @@ static const struct config_key keys[] = {
     {"token-file", CONFIG_PATH, AT(token_file), "FILE", "",
      "Who may ask over HTTP, and connect over TCP: a line for each token, NAME SHA256-IN-HEX [user=UID] "
      "[role=read|control] [expires=TIME]; memoir token writes it. The token itself, at least 16 bytes, is "
-     "not in it; UID is whose processes it may see in detail, without it nobody's. FILE must belong to "
+     "not in it; UID is the user whose processes it may see in detail; without it totals only. FILE must belong to "
      "memoird's user with mode 0600, and is read again when it changes. Without it, tokens of HTTP are in "
      "STATE/tokens. To make a token by hand: head -c 32 /dev/urandom | base64 | tr -d '\\n' | tee token | sha256sum"},
     {"http", CONFIG_TEXT, AT(http), "HOST:PORT", "",
      "Serve the dashboard and the HTTP API there; none: do not. HOST is a number (127.0.0.1, ::1 in brackets). "
      "auto: at 127.0.0.1:7070 or, where that port is in use, at the next free one, which the log and memoir open tell. "
-     "The default is auto, or none when dir is set. Whoever asks logs in by memoir open, or shows a "
+     "The default is auto, or none when dir is set. Clients log in by memoir open, or show a "
      "token (memoir token)."},
     {"http-socket", CONFIG_SOCKET, AT(http_socket), "PATH", "",
-     "Serve the HTTP API at a Unix socket, too, where whoever connects is known by his uid; none: do not. "
+     "Serve the HTTP API at a Unix socket, too, where the uid of the peer tells who asks; none: do not. "
      "Without it, beside socket: /run/memoird/memoir-http.sock for /run/memoird/memoir.sock."},
     {"http-hosts", CONFIG_TEXT, AT(http_hosts), "NAME...", "",
      "Names by which browsers may ask for this machine, besides localhost and the address of http."},
@@ -484,7 +484,7 @@ static int parse_file(struct config *config, const char *path, bool must_exist, 
     int r = fs_read_file(path, &text);
     if (r < 0) {
         buffer_release(&text);
-        /* Who runs us may have left us his HOME, into which we must not look. */
+        /* The HOME of the user that started us may be set; it must not be used. */
         if (!must_exist && (r == -ENOENT || r == -EACCES))
             return 0;
         return fail(error, path, "cannot read the configuration: %s", strerror(-r));

@@ -50,7 +50,7 @@ struct event {
 int events_new(struct events **ret_events);
 void events_free(struct events *events); /* NULL is fine */
 
-/* Called for each event from now on; NULL: nobody. */
+/* Called for each event from now on; NULL: no listener. */
 void events_listen(struct events *events, void (*heard)(const struct event *event, void *context),
                    void *context);
 
@@ -68,7 +68,7 @@ void events_process_ended(struct events *events, const struct exit_record *exit)
 bool event_visible(const struct event *event, const struct asking_viewer *viewer);
 bool event_detailed(const struct event *event, const struct asking_viewer *viewer);
 
-/* Those after number `after` that he may see, the oldest first; if there are more than `limit`, the last ones. How
+/* Those after number `after` that the viewer may see, the oldest first; if there are more than `limit`, the last ones. How
  * many; `ret_events` has room for `limit`. */
 size_t events_read(const struct events *events, const struct asking_viewer *viewer, uint64_t after,
                    const struct event **ret_events, size_t limit);

@@ -7,7 +7,7 @@
 
 #include "daemon/conn.h"
 
-/* "HOST:PORT", numeric. The listening descriptor, or -errno; -EINVAL: the address makes no sense. */
+/* "HOST:PORT", numeric. The listening descriptor, or -errno; -EINVAL: the address is invalid. */
 int listen_inet(const char *address, struct sockaddr_storage *ret_own);
 
 /* The name of a Unix socket, to be removed in the end. */

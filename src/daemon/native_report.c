@@ -59,7 +59,7 @@ static void refuse_book(struct native_client *client, int r)
         native_error_set(
             &error, "forbidden",
             "PID %d is not yours (any more), or this memoird belongs to another user and "
-            "writes only for his processes",
+            "writes only for processes of that user",
             (int)client->pid);
     else if (r == -EDQUOT)
         native_error_set(&error, "limit", "too many books: see books-max and books-per-user-max");

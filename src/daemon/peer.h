@@ -1,12 +1,12 @@
-/* Who is at the other end of a socket, and for which processes may he speak?
+/* The process at the other end of a socket, and the processes that it may report for.
  *
- * The kernel tells pid and uid of who connected (SO_PEERCRED, and SO_PEERPIDFD where there is one, so that
- * a pid that was given to somebody else meanwhile is noticed). He may speak for
- *   - himself, by his pid as we see it or by any of his pids in his own namespaces (NSpid), unless what
- *     runs there is another user's by now (a setuid program),
+ * The kernel tells pid and uid of the peer (SO_PEERCRED, and SO_PEERPIDFD where there is one, so that the reuse of a pid is
+ * noticed). A peer may report for
+ *   - itself, by its pid as we see it or by any of its pids in its own namespaces (NSpid), unless another user's
+ *     program (a setuid one) runs there by now,
  *   - a descendant with the same uid (a child that inherited the socket),
- *   - as root, anybody.
- * A pid that a client of another pid namespace tells is one of his namespace and is translated. Answers are
+ *   - as root, any process.
+ * A pid that a client of another pid namespace sends is one of its namespace and is translated. Answers are
  * kept per connection by (pid, start time), since messages repeat one pid a million times. */
 #pragma once
 
@@ -43,13 +43,13 @@ struct peer {
     uint64_t start_ticks;        /* 0: it was gone already */
     int pidfd;                   /* -1: none; the peer owns it */
     uint64_t pid_ns;             /* inode */
-    bool foreign_ns;             /* his pid namespace is not ours */
-    pid_t pids[PROC_LEVELS_MAX]; /* NSpid: ours first, his own last */
+    bool foreign_ns;             /* its pid namespace is not ours */
+    pid_t pids[PROC_LEVELS_MAX]; /* NSpid: ours first, its own last */
     uint32_t n_pids;
     char host[64]; /* with `remote`: its numeric address */
 
-    struct peer_known own;    /* answer about himself, */
-    struct peer_known *known; /* and about PEER_KNOWN_MAX others, once he speaks for any */
+    struct peer_known own;    /* answer about itself, */
+    struct peer_known *known; /* and about PEER_KNOWN_MAX others, once it reports for any */
     uint32_t next_known;      /* to be replaced */
     uint32_t lookups;         /* left */
     uint64_t lookups_ns;
@@ -59,14 +59,14 @@ struct peer {
 int peer_init(struct peer *peer, int fd);
 void peer_release(struct peer *peer);
 
-/* A process of this machine: a pid alone may be somebody else's by the time it is used. */
+/* A process of this machine: a pid alone may be reused by the time it is used. */
 struct peer_process {
     pid_t pid; /* as we see it */
     uint64_t start_ticks;
 };
 
-/* The process, in our namespace, that the client means by `claimed`, if he may speak for it. 0 and the
- * process; -EPERM: not his; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was
+/* The process, in our namespace, that the client means by `claimed`, if it may report for it. 0 and the
+ * process; -EPERM: it may not; -ESRCH: no such process; -EAGAIN: too many different ones at once, none was
  * looked up. No system call for one that was asked for before, so it may have ended, or have become
  * another user's by exec: behalf_get() looks again. */
 int peer_resolve(struct peer *peer, pid_t claimed, struct peer_process *ret_process);
@@ -74,13 +74,13 @@ int peer_resolve(struct peer *peer, pid_t claimed, struct peer_process *ret_proc
 /* That process has ended: ask anew next time. */
 void peer_forget(struct peer *peer, pid_t claimed);
 
-/* The cheap half of it: is it one of his own pids, or one that was allowed before? For telling messages
- * from garbage. */
+/* Without a lookup: is it one of the client's own pids, or one that was allowed before? Tells messages from
+ * garbage. */
 bool peer_is_own(const struct peer *peer, pid_t claimed);
 
 /* The client's own pid as the client sees it; 0 for a client of another machine. */
 pid_t peer_own_pid(const struct peer *peer);
 bool peer_is_known(const struct peer *peer, pid_t claimed);
 
-/* May he see what processes of `uid` hold in detail, or speak for them? Root and the user himself. */
+/* May the client see details of processes of `uid`, or report for them? Root and that user may. */
 bool peer_may_see(const struct peer *peer, uint32_t uid);

@@ -1,6 +1,7 @@
 /* driver.c: see driver.h. */
 #include "pin/driver.h"
 
+#include <sched.h>
 #include <string.h>
 
 #include "base/atomic.h"
@@ -13,6 +14,7 @@ enum { REGISTER_PORTABLE = 1, CAPTURE_RELAXED = 2 };
 static struct pin_driver driver;
 static struct module_object object; /* of the driver's library; set before driver.ready */
 static uint32_t finding;
+static __thread bool looking; /* this thread is at it */
 
 static bool object_find(struct module_object *ret)
 {
@@ -77,7 +79,10 @@ const struct pin_driver *pin_driver(void)
         return NULL; /* another thread looks, or there is nothing to be found */
     struct module_object found;
     struct pin_driver d = {0};
-    if (object_find(&found)) {
+    looking = true;
+    bool is_there = object_find(&found);
+    looking = false;
+    if (is_there) {
         fill(&d, &found);
         if (d.memHostRegister && d.memHostUnregister && d.ctxGetCurrent && d.ctxSetCurrent &&
             d.streamSynchronize && d.memcpyHtoD && d.memcpyDtoH) {
@@ -91,9 +96,16 @@ const struct pin_driver *pin_driver(void)
     return NULL;
 }
 
+/* Threads that make their first call at the same time: one looks for the driver, and the call of
+ * another one must not fail meanwhile. */
 void *pin_driver_symbol(const char *name)
 {
-    return pin_driver() ? symbol_in(&object, name) : NULL;
+    const struct pin_driver *d = pin_driver();
+    while (!d && !looking && load_acquire(&finding)) {
+        sched_yield();
+        d = pin_driver();
+    }
+    return d ? symbol_in(&object, name) : NULL;
 }
 
 bool pin_driver_owns(const void *function)

@@ -135,7 +135,7 @@ static void in_child(void)
         if (idle)
             region_attach(&m->region, e);
     }
-    m->policy.pinned_bytes = 0;
+    m->policy.pinned_bytes = m->policy.pool_bytes = 0;
     m->counts.registered_bytes = 0;
 }
 

@@ -227,7 +227,8 @@ static struct pin_decision decide(struct pin_policy *policy, struct pin_account 
     if (after <= budget)
         return d;
     d.room_bytes = after - budget;
-    if (a->bytes > budget || !pin_policy_victim(policy, a, d.saving_ns, now_ns)) {
+    if (a->bytes > budget ||
+        (d.room_bytes > policy->pool_bytes && !pin_policy_victim(policy, a, d.saving_ns, now_ns))) {
         policy->denied++;
         d.promote = false;
         d.reason = PIN_REASON_BUDGET;
@@ -434,10 +435,13 @@ uint64_t pin_policy_carry(const struct pin_account *a)
 
 void pin_policy_pool(struct pin_policy *policy, int64_t bytes)
 {
-    if (bytes < 0)
+    if (bytes < 0) {
         policy->pinned_bytes -= less((uint64_t)-bytes, policy->pinned_bytes);
-    else
+        policy->pool_bytes -= less((uint64_t)-bytes, policy->pool_bytes);
+    } else {
         policy->pinned_bytes = add(policy->pinned_bytes, (uint64_t)bytes);
+        policy->pool_bytes = add(policy->pool_bytes, (uint64_t)bytes);
+    }
 }
 
 struct pin_account *pin_policy_victim(struct pin_policy *policy,

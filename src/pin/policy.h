@@ -151,6 +151,7 @@ struct pin_policy {
     struct pin_account *pinned;
     uint64_t pinned_bytes; /* of accounts and, by pin_policy_pool(), of pools */
     uint64_t leased_bytes; /* of these, in leases */
+    uint64_t pool_bytes;   /* of these, in pools: they make room before any account does */
     uint64_t missed_ns, saved_ns, cost_ns;
     uint64_t funded_ns;       /* prices that surpluses paid; not in cost_ns */
     uint64_t staged_saved_ns; /* what staged copies took less than the driver's */

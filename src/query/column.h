@@ -124,7 +124,7 @@ struct query_column {
 };
 
 enum query_column_flags {
-    QUERY_PRIVATE = 1u << 0, /* only for who owns the row: see query_world.viewer_uid */
+    QUERY_PRIVATE = 1u << 0, /* for the owner of the row only: see query_world.viewer_uid */
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
     QUERY_PER_NODE =
         1u << 2, /* the largest value of one node; nodes are added up: see query_sum_nodes() */
@@ -167,14 +167,14 @@ struct query_table {
     const char *show_by; /* usual columns of groups, after the keys */
     const char *sort;    /* usual order of rows */
     unsigned needs;      /* enum query_needs */
-    bool costly;         /* takes long, or as long as users like: who asks it takes turns */
+    bool costly;         /* takes long, or as long as users like: askers take turns */
     bool
         driver_only; /* nothing is in it without an NVIDIA driver: that there is none is worth a word */
     /* Its texts are strings that stay until the world changes, not only until the next row. */
     bool lasting_texts;
     bool private_rows;                    /* rows of others are left out as a whole */
     int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
-    /* Whose row it is; false: nobody's, all may see it. */
+    /* The owner of the row; false: it has none, and every viewer may see it. */
     bool (*owner)(const struct query_row *row, uint32_t *ret_uid);
     /* Rows for which it is false (processes that are gone) come only where a question names the column
      * `unusual_by` in `where` or `by`. NULL: all rows are usual. */

@@ -31,7 +31,7 @@ enum {
 #define EXIT_FILE_NAME  "exits.ring"
 
 enum exit_watch_state {
-    EXIT_WATCH_NEVER,  /* nobody watches, and nothing is wrong: it was not asked for */
+    EXIT_WATCH_NEVER,  /* off: it was not asked for */
     EXIT_WATCH_ON,     /* by memoird `watcher`, since `since_ns` */
     EXIT_WATCH_CANNOT, /* `why` tells */
 };
@@ -43,11 +43,11 @@ struct exit_file_header {
     uint64_t since_ns;
     int32_t watcher;
     uint32_t unused;
-    uint64_t seen;      /* ever, in this file */
-    uint64_t lost;      /* told of by nobody: the kernel's ring was full */
-    uint64_t forgotten; /* in sums that had to give way */
-    uint64_t last_ns;   /* when it was last known that somebody watches, or when he ended */
-    uint64_t gap_from_ns, gap_to_ns; /* the last time that nobody watched; 0: there was none yet */
+    uint64_t seen;                   /* ever, in this file */
+    uint64_t lost;                   /* not recorded: the kernel's ring was full */
+    uint64_t forgotten;              /* in sums that had to give way */
+    uint64_t last_ns;                /* when a watcher was last known to run, or when it ended */
+    uint64_t gap_from_ns, gap_to_ns; /* the last time without a watcher; 0: there was none yet */
     char why[EXIT_FILE_WHY_MAX];
     uint8_t reserved[3752];
 };

@@ -1,4 +1,4 @@
-/* Two sources of one story: the books of the dead, and what the kernel told of everybody's end.
+/* Two sources of one story: the books of the dead, and what the kernel told of each end.
  *
  * A process is the same when its pid is and it was started at the same time. A book knows that to a tick of
  * 10 ms, and both are told as times of day, which jump when the clock is set; a pid is not used again within

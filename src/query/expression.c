@@ -179,7 +179,7 @@ static bool ordered(enum node_op op)
 
 /* Figures are shown with their unit apart, "1.5 GB", "3.2 ms" and "62.2 %", and may be typed so: does the word after this
  * one, which is the next token now, belong to it? Of other words only "and" and "or" can stand there, which are no units;
- * a second figure must not: "150 000" would be read as something that nobody meant.
+ * a second figure must not: "150 000" would be read as another number.
  * 1 if it does, 0 if not, -ERANGE if both are too large. */
 static int takes_unit(const struct parser *p, enum query_kind kind, const struct token *figure,
                       uint64_t *ret_number)

@@ -35,7 +35,7 @@ static int shown(size_t len)
     return len < WORD_SHOWN_MAX ? (int)len : WORD_SHOWN_MAX;
 }
 
-/* Another table that has this column, of those that everybody knows; or NULL. */
+/* Another registered table that has this column; or NULL. */
 static const struct query_table *other_table(const struct query_table *table, const char *name)
 {
     if (query_table_find(table->name) != table)
@@ -359,7 +359,7 @@ static int parse_sort(struct query *q, const char *sort, struct query_error *err
     return 0;
 }
 
-/* Groups that nobody sorted: the first figure decides, large first. */
+/* Default order of groups: the first figure, large first. */
 static void sort_groups(struct query *q)
 {
     for (size_t i = q->n_by; i < q->n_shown && !q->n_sorts; i++)

@@ -208,7 +208,7 @@ static void put_missing(const struct query *q, uint64_t missing, struct cell *ce
     }
 }
 
-/* Which node it is, the reader knows: by whom the bytes came. */
+/* The reader knows the node: the sender of the bytes. */
 static void put_node(const struct output *output, const char *node, struct cell *cell)
 {
     if (!node || !(cell->state & QUERY_KNOWN) || !output->o.column || !cell_is_text(output) ||

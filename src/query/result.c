@@ -78,7 +78,7 @@ static const struct cell *row_cells(const struct query_result *result, size_t ro
     return result->cells + row * result->query->n_outputs;
 }
 
-/* By the keys of the query, then by everything else, so that two rows are equal only if nobody could
+/* By the keys of the query, then by everything else, so that two rows are equal only if no output could
  * tell them apart: that is what makes a cut independent of the order in which rows came. */
 static int compare_rows(const struct query_result *result, size_t a, size_t b)
 {
@@ -508,7 +508,7 @@ int query_result_merge(struct query_result *into, const struct query_result *fro
     return 0;
 }
 
-/* Of several viewers' parts, the whole is for whoever may see the least. */
+/* Merged parts of several viewers have the rights that all of them share. */
 void result_add_origin(struct query_result *result, const struct query_origin *origin)
 {
     struct query_origin *own = &result->origin;

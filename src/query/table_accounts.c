@@ -136,7 +136,7 @@ static void get_node(const struct query_world *world, const struct query_row *ro
         query_set_text(ret, world->node);
 }
 
-/* A memory has a size even where nobody told it; what lies in L1 has none of its own. */
+/* A memory has a size even where none was reported; what lies in L1 has none of its own. */
 static uint8_t capacity_missing(const struct ledger_capacity *c)
 {
     return c->space == MEMOIR_SPACE_CB || c->space == MEMOIR_SPACE_KERNEL ? 0 : QUERY_UNKNOWN;

@@ -1,4 +1,4 @@
-/* The table of cgroups: the tree of those that account memory. The kernel shows all of this to everybody. */
+/* The table of cgroups: the tree of those that account memory. The kernel shows all of this to every user. */
 #include <stdint.h>
 
 #include "base/clock.h"

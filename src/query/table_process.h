@@ -110,7 +110,7 @@ enum { PLACE_NAME, PLACE_UID, PLACE_BUS };
 
 bool process_owner(const struct query_row *row, uint32_t *ret_uid);
 
-/* Does it hold what its books say? Else it is gone, and sums would count memory that nobody has. */
+/* Does it hold what its books say? A process that is gone does not, and must not be part of sums. */
 bool process_lives(const struct query_row *row);
 
 /* The number of the space with this name; 0 when there is none. */

@@ -296,7 +296,7 @@ class Screen(TopTest, ScreenTest):
         self.see(r"^Memory of the machine$")
         self.press("Escape")
         self.type("u")
-        self.see(rf"^ \[x\] everybody[\s\S]*\[ \] {re.escape(pwd.getpwuid(os.getuid()).pw_name)} ")
+        self.see(rf"^ \[x\] all users[\s\S]*\[ \] {re.escape(pwd.getpwuid(os.getuid()).pw_name)} ")
         self.press("Down", "Enter")
         self.see(r"^Only user \d+ \(Esc: all\)")
         self.type("+")

@@ -282,7 +282,7 @@ class Keeping(ExitsTest):
         self.assertGreater(header(path, "gap_to_ns") - header(path, "gap_from_ns"), 3600 * 10**9)
         table = subprocess.run([MEMOIR, "exited", "--state", self.state, "--program", before], capture_output=True,
                                text=True, env=ENVIRONMENT, check=True)
-        self.assertRegex(table.stderr, r"nobody watched from [\d -]+:\d+:\d+ to .* is missing")
+        self.assertRegex(table.stderr, r"no watcher from [\d -]+:\d+:\d+ to .* are missing")
 
     def test_script_has_its_own_name(self):
         sock = self.folder / "memoir.sock"
@@ -436,7 +436,7 @@ class WithoutBpf(DaemonTest):
             self.assertEqual(done.returncode, 2, (wrong, done.stderr))
         gone = subprocess.run([MEMOIR, "exited", "--socket", self.folder / "none"], capture_output=True, text=True, check=False)
         self.assertEqual(gone.returncode, 3)
-        self.assertIn("nobody listens", gone.stderr)
+        self.assertIn("no server at", gone.stderr)
 
 
 if __name__ == "__main__":

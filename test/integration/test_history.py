@@ -372,13 +372,13 @@ class Showing(HistoryTest):
         self.assertIn("did you mean 'heap'?", self.history("--space=haep", status=2).stderr)
 
     def test_what_is_not_there_is_told(self):
-        self.assertIn("nothing of what was asked for", self.history("--pid=1", status=3).stderr)
+        self.assertIn("no data for this selection", self.history("--pid=1", status=3).stderr)
         self.assertIn("the history begins at", self.history("--since=2d", "--until=1d", status=3).stderr)
         document = json.loads(self.history("--pid=1", "--json", status=3).stdout)
         self.assertEqual(document["series"], [])
 
     def test_mistakes_are_told(self):
-        for flags, word in ((["--since=soon"], "no moment"), (["--since=1m", "--until=2m"], "later"),
+        for flags, word in ((["--since=soon"], "invalid time"), (["--since=1m", "--until=2m"], "later"),
                             (["--space=attic"], "attic"), (["--json", "--csv"], "exclude"), (["--step=1.5"], "whole"),
                             (["--by=colour"], "colour")):
             self.assertIn(word, self.history(*flags, status=2).stderr)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import unittest
 
@@ -68,6 +69,13 @@ class LeaksTest(NativeTest):
         (suspect,) = document["rows"]
         self.assertEqual((suspect["function"], suspect["pid"]), ("keep_block", leak.pid))
         self.assertEqual(len(suspect["examples"]), 3)
+        # The command is a query: what stands still is the same, byte for byte, but for the time.
+        words = ("--where", f"pid={leak.pid} and space=pinned", "--show", "pid,program,user,space,verdict,key,site,function,line", "--json")
+        question = subprocess.run([MEMOIR, "query", "leaks", "--dir", self.books, "--socket", self.path, *words],
+                                  capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+        same = [re.sub('"time":"[^"]*"', "", text) for text in (self.memoir(*words).stdout, question)]
+        self.assertEqual(*same)
+        self.assertIn("keep_block", question)
 
         daemon.kill()
         daemon.wait()

@@ -388,6 +388,26 @@ static void memory_that_went_idle_makes_room_soon(void **unused)
     assert_true(next.pinned && slow.pinned && !burst.pinned);
 }
 
+/* Freed memory that stays registered fills the budget only until another allocation needs it. */
+static void idle_pools_make_room(void **unused)
+{
+    struct pin_policy policy;
+    struct pin_account a = {0}, b = {0};
+    begin(&policy, PIN_POLICY_AUTO, 100 * MIB, 0);
+    pin_policy_pool(&policy, 96 * MIB);
+    pin_policy_allocate(&policy, &a, pin_policy_site(&policy, 1), 64 * MIB, false, 0);
+    struct pin_decision d = pin_policy_before_copy(&policy, &a, 64 * MIB, PIN_TO_DEVICE, 0, 1);
+    assert_true(d.promote);
+    assert_int_equal(d.room_bytes, 60 * MIB);
+    pin_policy_pool(&policy, -60 * MIB);
+    pin_policy_promoted(&policy, &a, &d, 1);
+    assert_int_equal(policy.pinned_bytes, 100 * MIB);
+    /* The rest of the pool is not enough. */
+    pin_policy_allocate(&policy, &b, pin_policy_site(&policy, 2), 64 * MIB, false, 0);
+    assert_false(pin_policy_before_copy(&policy, &b, 64 * MIB, PIN_TO_DEVICE, 0, 1).promote);
+    assert_int_equal(b.reason, PIN_REASON_BUDGET);
+}
+
 /* Memory that is copied again and again has its price saved by staging, and cold memory has not. */
 static void what_staging_saved_pays_the_price_of_an_allocation(void **unused)
 {
@@ -903,6 +923,7 @@ int main(void)
         cmocka_unit_test(costs_follow_what_copies_and_registrations_really_take),
         cmocka_unit_test(memory_that_stays_registered_costs_no_unregistering),
         cmocka_unit_test(memory_that_went_idle_makes_room_soon),
+        cmocka_unit_test(idle_pools_make_room),
         cmocka_unit_test(what_staging_saved_pays_the_price_of_an_allocation),
         cmocka_unit_test(staged_copies_miss_less_and_are_pinned_later),
         cmocka_unit_test(memory_is_touched_ahead_of_a_program_that_fills_it_in_order),

@@ -17,7 +17,7 @@ const site = (number: number, text: string): Trace['sites'][number] => ({
 const trace = (timeline: Partial<Trace['timeline']>): Trace =>
   ({
     sites: [site(1, 'train.py:4 in load'), site(2, 'train.py:9 in step')],
-    timeline: { start: 100, step_s: 2, now: 110, device_peak: [], lines: [], ...timeline },
+    timeline: { start: 100, step: 2, now: 110, device_peak: [], lines: [], ...timeline },
   }) as unknown as Trace
 
 const line = (more: object): Trace['timeline']['lines'][number] => ({

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
         client_grow(&client, &kernels, 6800);
     while (client_pause(1000))
         ;
-    client_drop(&client, &kernels); /* nobody killed it in time */
+    client_drop(&client, &kernels); /* it was not killed in time */
     client_drop(&client, &rings);
     client_drop(&client, &buffers);
     return 0;

@@ -253,7 +253,7 @@ export interface Scan {
   /** all of its memory was read: what is called lost is lost */
   proof: boolean
   unread_bytes: number
-  stood_still_ms: number
+  stood_still: number
   lost: ScanSum
   indirectly_lost: ScanSum
   reachable: ScanSum
@@ -264,7 +264,7 @@ export interface Scan {
     state: "lost" | "indirectly lost"
     blocks: number
     bytes: number
-    oldest_seconds: number
+    oldest: number
     site: string | null
     via?: string | null
     frame: string | null
@@ -570,7 +570,7 @@ export interface TraceTotals {
   copies: Flows
   pageable: Flow
   /** estimate: time that pinned memory would save */
-  pageable_saving_s: number
+  pageable_saving: number
   repeated: Flow
   failures: number
   /** page faults */
@@ -616,7 +616,7 @@ export interface TraceCopier {
   async: Flow
   repeated: Flow
   /** estimate: time that pinned memory would save */
-  saving_s: number
+  saving: number
 }
 
 export interface TraceFailure {
@@ -651,7 +651,7 @@ export interface TraceFailure {
 
 export interface TraceTimeline {
   start: number | null
-  step_s: number
+  step: number
   /** when the trace was taken */
   now: number | null
   /** most device memory in each step */
@@ -756,10 +756,11 @@ export interface Self {
   pid: number
   uid: number
   started: Time
-  uptime_s: number
+  /** seconds, as all durations */
+  uptime: number
   cpu: {
-    user_s: number
-    system_s: number
+    user: number
+    system: number
   }
   rss: number | null
   peak_rss?: number

@@ -19,7 +19,7 @@ const ENDS: [RegExp, (n: number) => string][] = [
   [/_ns(_max)?$/, (n) => duration(n / 1e9)],
   [/_us(_max)?$/, (n) => duration(n / 1e6)],
   [/_ms(_max)?$/, (n) => duration(n / 1e3)],
-  [/(^|_)(s|seconds|uptime|age|ago|lag|lasted)(_max)?$/, duration],
+  [/(^|_)(s|seconds|uptime|age|ago|lag|lasted)(_max)?$|^lag_|^(refresh|reading|user|system)$/, duration],
   [/(^|_)(percent|share)$/, percent],
 ]
 

@@ -80,7 +80,7 @@ function Found({ scan }: { scan: ScanAnswer }): JSX.Element {
     <>
       <p>
         Lost: {sum(scan.lost)}; indirectly lost: {sum(scan.indirectly_lost)}; reachable: {sum(scan.reachable)}. It was paused for{' '}
-        {Math.ceil(scan.stood_still_ms)} ms.
+        {Math.ceil(scan.stood_still * 1000)} ms.
         {!scan.proof && ' Not all of its memory could be read, so some of these blocks may be in use.'}
       </p>
       {scan.sites.length > 0 && (
@@ -93,7 +93,7 @@ function Found({ scan }: { scan: ScanAnswer }): JSX.Element {
               </span>
               <span class="num">{bytes(site.bytes)}</span>
               <span class="num muted">{count(site.blocks)} ×</span>
-              <span class="muted">{site.state === 'lost' ? wholeDuration(site.oldest_seconds) + ' old' : site.state}</span>
+              <span class="muted">{site.state === 'lost' ? wholeDuration(site.oldest) + ' old' : site.state}</span>
             </li>
           ))}
         </ul>

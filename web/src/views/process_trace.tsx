@@ -156,7 +156,7 @@ function Stack({ lines }: { lines: string[] }): JSX.Element {
 }
 
 function Transfers({ trace }: { trace: Trace }): JSX.Element {
-  const { copies, pageable, repeated, pageable_saving_s: saving, faults } = trace.totals
+  const { copies, pageable, repeated, pageable_saving: saving, faults } = trace.totals
   const bus = busOf(copies)
   return (
     <Card title="Transfers">
@@ -409,8 +409,8 @@ function Copiers({ trace, sites }: { trace: Trace; sites: Sites }): JSX.Element 
       align: 'right',
       width: 110,
       help: 'estimated time that its copies would take less from pinned memory',
-      value: (c) => c.saving_s,
-      text: (c) => (c.pageable.bytes ? `~${duration(c.saving_s)}` : '-'),
+      value: (c) => c.saving,
+      text: (c) => (c.pageable.bytes ? `~${duration(c.saving)}` : '-'),
     },
     { id: 'repeated', title: 'Repeated', kind: 'bytes', width: 100, value: (c) => c.repeated.bytes },
   ]

@@ -46,7 +46,7 @@ export function Self(): JSX.Element {
 const capital = (text: string): string => (text === 'http' ? 'HTTP' : text.slice(0, 1).toUpperCase() + text.slice(1))
 const number = (value: unknown): number | null => (typeof value === 'number' ? value : null)
 
-const cpuOf = (data: SelfAnswer): number => data.cpu.user_s + data.cpu.system_s
+const cpuOf = (data: SelfAnswer): number => data.cpu.user + data.cpu.system
 
 /** The share of one processor between two answers that are some seconds apart. */
 function useCpuShare(data: SelfAnswer | null): number | null {
@@ -54,7 +54,7 @@ function useCpuShare(data: SelfAnswer | null): number | null {
   const [share, setShare] = useState<number | null>(null)
   useEffect(() => {
     if (!data) return
-    const up = data.uptime_s
+    const up = data.uptime
     const cpu = cpuOf(data)
     const last = before.current
     if (last && up - last.up < 3 && up >= last.up) return
@@ -66,10 +66,10 @@ function useCpuShare(data: SelfAnswer | null): number | null {
 
 function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX.Element {
   const cpu = cpuOf(data)
-  const up = data.uptime_s
+  const up = data.uptime
   const lag = (name: string): string => {
-    const ms = number(data.loop[name])
-    return ms == null ? '-' : duration(ms / 1000)
+    const late = number(data.loop[name])
+    return late == null ? '-' : duration(late)
   }
   const average = up > 0 ? (cpu / up) * 100 : null
   return (
@@ -85,12 +85,12 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
           {bytes(data.rss)} <small>≤ {bytes(data.peak_rss)}</small>
         </Fact>
         <Fact name="loop late, median" help="how late the loop came to what was due, during the last minute">
-          {lag('lag_p50_ms')}
+          {lag('lag_p50')}
         </Fact>
-        <Fact name="99 of 100">{lag('lag_p99_ms')}</Fact>
-        <Fact name="at most">{lag('lag_max_ms')}</Fact>
+        <Fact name="99 of 100">{lag('lag_p99')}</Fact>
+        <Fact name="at most">{lag('lag_max')}</Fact>
         <Fact name="a refresh takes" help="to read the figures of all books">
-          {lag('refresh_ms')}
+          {lag('refresh')}
         </Fact>
         <Fact name="threads">{count(data.threads)}</Fact>
         <Fact name="open files">{count(data.descriptors)}</Fact>

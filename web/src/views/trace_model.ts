@@ -46,11 +46,11 @@ export const traceSpace = (space: string | null): string => (space == null ? '?'
 /** Device memory by holder, the largest at the bottom: what TimeChart stacks. A point at the moment of the trace ends it, since nothing
  * has changed after the last event. */
 export function chartOf(trace: Trace, group: 'device' | 'host' = 'device'): TraceChart {
-  const { start, step_s, now, lines } = trace.timeline
+  const { start, step, now, lines } = trace.timeline
   const shown = lines.filter((line) => line.group === group || line.group === 'mixed')
   const n = shown.reduce((most, line) => Math.max(most, line.last.length), 0)
   if (start == null || n === 0) return { t: [], lines: [] }
-  const t = Array.from({ length: n }, (_, i) => start + (i + 1) * step_s)
+  const t = Array.from({ length: n }, (_, i) => start + (i + 1) * step)
   const end = now ?? t[n - 1]!
   const later = end > t[n - 1]!
   if (later) t.push(end)
