@@ -430,7 +430,7 @@ static void tell_unscanned(const struct run *run, const struct run_end *end)
     const char *why = run->why_not      ? run->why_not
                       : !run->keep      ? "there is no place for its book"
                       : end->traced < 0 ? strerror(-end->traced)
-                                        : "its end came before anybody could look";
+                                        : "it ended before its book could be read";
     command_fail("the memory of '%s' was not scanned, so what is lost is not known: %s",
                  run->argv[0], why);
 }

@@ -46,7 +46,7 @@ int exited_source_look(struct exited_source *source);
 /* The question as a line of the native protocol, with its newline. 0 or the buffer's error. */
 int exited_request_write(const struct query_spec *spec, struct buffer *out);
 
-/* Has anybody ended since the last answer? True also when that cannot be told. */
+/* Has a process ended since the last answer? True also when that cannot be told. */
 bool exited_source_changed(const struct exited_source *source);
 
 #endif

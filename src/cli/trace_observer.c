@@ -21,7 +21,8 @@
 #include "base/clock.h"
 #include "trace/ask.h"
 
-#define PROGRAM "memoir-observe"
+#define PROGRAM  "memoir-observe"
+#define CHILDREN "16" /* of a process that are attached with it */
 
 enum { POLL_MS = 10, ARGUMENTS_MAX = 20 };
 
@@ -210,8 +211,7 @@ int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *option
     add_option(&s, "--sample-bytes", options->sample_bytes ? sample : NULL);
     add_option(&s, "--blocks-max", options->blocks_max ? blocks : NULL);
     add_option(&s, "--budget", options->budget);
-    if (options->children)
-        add(&s, "--children");
+    add_option(&s, "--children", options->children ? CHILDREN : NULL);
     add(&s, "--ready");
     add(&s, s.ready);
     return spawn(&o, &s, why);

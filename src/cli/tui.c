@@ -260,7 +260,7 @@ struct tui_mouse tui_mouse(void)
     return mouse;
 }
 
-/* false: nothing that anybody asked for. */
+/* false: no sequence that was asked for. */
 static bool mouse_take(void)
 {
     MEVENT event;

@@ -1,5 +1,5 @@
 /* How much of something each user may use: a token bucket for each accountable user (base/accountable.h). What goes beyond it is refused,
- * counted and told of in one line, so that nobody can fill what all share. Root has no limit. */
+ * counted and told of in one line, so that one user cannot fill what all share. Root has no limit. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,7 +21,7 @@ void allowance_set_burst(struct allowance *allowance, uint64_t burst);
  * than it holds, so that one large thing passes. */
 bool allowance_take(struct allowance *allowance, uint32_t uid, uint64_t amount, uint64_t now_ns);
 
-/* Call `each` for every user who was refused something since he was told of last, at most every
+/* Call `each` for every user with refusals since its last report, at most every
  * ALLOWANCE_TELL_MS each. */
 void allowance_tell(struct allowance *allowance, uint64_t now_ns,
                     void (*each)(uint32_t uid, uint64_t refused, void *context), void *context);

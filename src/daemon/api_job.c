@@ -70,7 +70,7 @@ static void job_begin(struct http_call *call, struct api *api, const struct ledg
     bool fits = atomic_fetch_add(&api->waiting[slot], 1) < API_JOBS_PER_VIEWER;
     if (fits && process)
         part_take(process, &job->part);
-    http_later(call); /* before somebody can be done with it */
+    http_later(call); /* before a worker can be done with it */
     if (fits && job_add(job, trace) == 0)
         return;
     http_problem(
@@ -97,7 +97,7 @@ void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct j
 
 /* Whose rights open the files of a process. Inside a user namespace, its maker has rights that the process's own uid
  * lacks. Only who sees all may use them: the process is not the maker, and what it runs may be nothing that the maker
- * trusts. PIDs are given again, so for everybody else the user must not follow from one. */
+ * trusts. PIDs are given again, so for all others the user must not follow from one. */
 static uint32_t acting_user(const struct job *job, const struct part *part)
 {
     uint32_t maker = UINT32_MAX;

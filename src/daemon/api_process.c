@@ -80,7 +80,7 @@ static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
     return true;
 }
 
-/* The table is refreshed each second while somebody asks: one that was just started is in it soon. */
+/* The table is refreshed each second while there are questions: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
     if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || is_gone(pid))

@@ -29,6 +29,10 @@
 #include "ledger/ledger.h"
 #include "trace/ask.h"
 
+/* How many children of a process are attached with it, each with a quarter as many: a user's come to ATTACHING_USER_MAX. */
+#define CHILDREN_ROOT "16"
+#define CHILDREN_USER "4"
+
 enum { READY_FD = 3 /* in the observer */, COMMAND_MAX = 64 << 10 };
 
 /* One process. */
@@ -145,6 +149,30 @@ static void remains_remove(const struct attached *one)
     ledger_book_remove(daemon->ledger, book);
 }
 
+/* A book of an attach whose file is gone, though its process runs: its observer came and went between two looks. */
+static struct ledger_book *stray_find(struct attaching *a)
+{
+    size_t n;
+    struct ledger_process *const *all = ledger_processes(a->daemon->ledger, &n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < all[i]->n_books; k++) {
+            struct ledger_book *book = all[i]->books[k];
+            if (book->identity->source == BOOK_SOURCE_ATTACH && book->dirfd >= 0 &&
+                !find(a, all[i]->pid) && ledger_book_check(book) < 0 && kill(all[i]->pid, 0) == 0)
+                return book;
+        }
+    return NULL;
+}
+
+static void strays_forget(struct attaching *a)
+{
+    for (struct ledger_book *book; (book = stray_find(a));) {
+        if (book->process->n_books == 1)
+            reaper_forget(a->daemon, book->process);
+        ledger_book_remove(a->daemon->ledger, book);
+    }
+}
+
 static void fail(struct attached *one, const char *why)
 {
     ready_close(one);
@@ -230,8 +258,10 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
                                  socket,           "--linger", linger,        "--ready", ready_fd,
                                  "--for",          uid,        "--keep-ended"};
     size_t n = 13;
-    if (one->children)
+    if (one->children) {
         arguments[n++] = "--children";
+        arguments[n++] = one->uid ? CHILDREN_USER : CHILDREN_ROOT;
+    }
     if (dir) {
         arguments[n++] = "--dir";
         arguments[n++] = dir;
@@ -391,6 +421,7 @@ static void adopt(void *context)
     struct attaching *a = context;
     DIR *dir = opendir(TRACE_ASK_DIR);
     children_reap(a);
+    strays_forget(a);
     for (size_t i = 0; i < ATTACHING_MAX; i++)
         start_limit(&a->all[i]); /* whether or not a client still asks */
     for (struct dirent *entry; dir && (entry = readdir(dir));) {

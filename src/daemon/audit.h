@@ -1,4 +1,4 @@
-/* The audit: a line in the log and one in STATE/audit.jsonl for each thing that somebody did over HTTP. One thread. */
+/* The audit: a line in the log and one in STATE/audit.jsonl for each action over HTTP. One thread. */
 #pragma once
 
 #include <stddef.h>

@@ -138,7 +138,7 @@ static int identity_fill(struct behalf *b, const struct behalf_subject *s)
     b->start_ticks = header->start_ticks;
     b->exec_id = header->exec_id;
     b->uid = header->uid;
-    /* The owner of the file speaks for the process, and nobody believes a user about another's. */
+    /* The owner of the file speaks for the process, and a user is not trusted about the processes of another. */
     return geteuid() != 0 && b->uid != geteuid() ? -EPERM : 0;
 }
 
@@ -206,7 +206,7 @@ static int publish(struct behalf *b, struct ledger_book **old)
     int r = behalf_place_get(table, uid, false, &b->place);
     if (r >= 0)
         r = book_writer_publish_at(b->w, b->place->dirfd);
-    if (r == -ENOENT) { /* somebody removed the directory */
+    if (r == -ENOENT) { /* the directory was removed */
         b->place = NULL;
         r = behalf_place_get(table, uid, true, &b->place);
         if (r >= 0)
@@ -248,7 +248,7 @@ static int publish(struct behalf *b, struct ledger_book **old)
 }
 
 /* In whose limits its book counts: a user's, or for one of another machine those of the token, since many
- * tokens may stand for one user, or for none. Uids from TOKEN_PAYERS on are nobody's. */
+ * tokens may stand for one user, or for none. Uids from TOKEN_PAYERS on belong to no user. */
 static uint32_t payer_of(const struct behalf *b, const struct behalf_subject *s)
 {
     if (s->token)
@@ -390,7 +390,7 @@ int behalf_get(struct daemon *daemon, const struct behalf_subject *subject,
     return 0;
 }
 
-/* One timer for all: whoever is due first sets it. */
+/* One timer for all: the one that is due first sets it. */
 static void expire_arm(struct behalf_table *table, uint64_t now_ns, uint64_t due_ns)
 {
     if (table->expire_due_ns && table->expire_due_ns <= due_ns)
@@ -485,7 +485,7 @@ static void expire(struct daemon *daemon, struct ledger_process *process)
         daemon->server->figures.expired_books++;
 }
 
-/* Books of other machines that the daemon before us wrote, and that nobody came back for. */
+/* Books of other machines that the daemon before us wrote, and that no client came back for. */
 static void orphans_expire(struct daemon *daemon)
 {
     struct ledger_books books = ledger_books(daemon->ledger);

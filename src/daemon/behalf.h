@@ -6,7 +6,7 @@
  * connected), or, for one of another machine, stays away for too long after its last connection closed.
  *
  * After a restart the books of the dead daemon still count. behalf_get() adopts: what such a book says is
- * copied into a fresh one, which replaces it before anybody looks.
+ * copied into a fresh one, which replaces it before it is read.
  *
  * Small and with one thread in mind: a few kB of private memory and one mapping each. Reports are plain
  * stores, about 20 ns, and make system calls only when the book grows. */
@@ -49,8 +49,8 @@ void behalf_book_gone(struct ledger_book *book);
 struct behalf_subject {
     uint32_t source;      /* BOOK_SOURCE_SOCKET, or another one that a daemon writes */
     pid_t pid;            /* of this machine: /proc has the rest, if it is still the one that */
-    uint64_t start_ticks; /* began then (0: whoever has the pid), */
-    uint32_t speaker;     /* and this user's, by real and effective uid; 0: anybody's */
+    uint64_t start_ticks; /* began then (0: any process with the pid), */
+    uint32_t speaker;     /* and this user's, by real and effective uid; 0: any user's */
 
     /* With a `host` the process runs there, and nothing can be looked up. */
     const char *host;  /* NULL: this machine */
@@ -158,7 +158,7 @@ struct behalf_event {
     const char *tag; /* "" without one */
 };
 
-/* Call for every report, of all books, from now on; NULL: nobody wants to know. One at a time. */
+/* Call for every report, of all books, from now on; NULL: no listener. One at a time. */
 void behalf_listen(struct behalf_table *table,
                    void (*call)(void *context, const struct behalf *behalf,
                                 const struct behalf_event *event),

@@ -27,8 +27,8 @@ struct adoption {
     int error;
 };
 
-/* Does the daemon that wrote it still live? Its lock is exclusive and goes with it. But whoever can read the
- * book may hold a lock for as long as he likes: a shared one, as readers do, says nothing, and for an
+/* Does the daemon that wrote it still live? Its lock is exclusive and goes with it. But any process that can read the
+ * book may hold a lock for as long as it likes: a shared one, as readers do, says nothing, and for an
  * exclusive one there has to be a process that could be the writer. */
 static bool writer_lives(const struct ledger_book *old, int fd)
 {

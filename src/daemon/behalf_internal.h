@@ -63,7 +63,7 @@ struct behalf_table {
     struct loop_source *idle_timer, *expire_timer, *suspect_timer;
     uint64_t expire_due_ns; /* when the latter comes; 0: not at all */
     uint64_t said_ns;       /* when the log was last told of a book that cannot be taken over */
-    /* when books of other machines that nobody came back for expire; 0: done */
+    /* when books of other machines without a returning client expire; 0: done */
     uint64_t orphans_ns;
 };
 

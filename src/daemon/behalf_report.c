@@ -61,7 +61,7 @@ static void tell(const struct behalf *b, enum behalf_event_kind kind, uint32_t a
     b->table->listener(b->table->listener_context, b, &event);
 }
 
-/* Usually nobody does, and reports are counted in nanoseconds. */
+/* Usually there is no listener, and reports are counted in nanoseconds. */
 static inline bool told(const struct behalf *b)
 {
     return __builtin_expect(b->table->listener != NULL, 0);
@@ -146,7 +146,7 @@ uint32_t behalf_tag(struct behalf *b, const char *name)
 
 /* ---- blocks ---- */
 
-/* The files are root's, so no quota holds a user to his share of the tmpfs: his books do not grow beyond it. */
+/* The files are root's, so no quota of the tmpfs limits a user: the books of a user do not grow beyond its share. */
 static bool may_grow(struct behalf *b)
 {
     const struct daemon *daemon = b->table->daemon;

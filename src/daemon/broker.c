@@ -194,7 +194,7 @@ struct broker {
     int socket;
     pthread_mutex_t lock; /* of all below; held during a question */
     int act;              /* socket of the child that is kept, or -1 */
-    uint32_t act_uid;     /* whom it acts as, */
+    uint32_t act_uid;     /* the user that it acts as, */
     pid_t act_pid;        /* and the process that it was started for */
     uint64_t opens_ns;    /* that opens took since the last rest */
     struct blamed blamed[BROKER_BLAMED_MAX];

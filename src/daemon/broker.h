@@ -7,7 +7,7 @@
  *
  * A user can make an open or a read hang for ever (a file system of its own) and can stop or kill a process that has its
  * uid. So children are bounded per user and in all (BROKER_...), the kernel ends them when their time is up
- * (base/deadline.h), and nobody waits for them longer than for one answer. What a child sends is as trustworthy as its user.
+ * (base/deadline.h), and no caller waits for them longer than for one answer. What a child sends is as trustworthy as its user.
  *
  * Any thread. */
 #pragma once
@@ -49,8 +49,8 @@ void broker_free(struct broker *broker); /* NULL is fine */
  * trace that process. Files that can hang are refused (-EOPNOTSUPP; daemon/steady_file.h). */
 int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted);
 
-/* The child for opens stays for the next one of the same user and process; let it end now. Call it before somebody
- * else's questions: from here on the time that opens take counts anew. */
+/* The child for opens stays for the next one of the same user and process; let it end now. Call it between the
+ * questions of two callers: from here on the time that opens take counts anew. */
 void broker_rest(struct broker *broker);
 
 /* Search the heap of a process as a user, who must be allowed to trace it. */

@@ -37,7 +37,7 @@ struct groups {
     int n;
 };
 
-/* The real gid of a process of that user, whom no database knows; a set-gid program's effective one is not the user's.
+/* The real gid of a process of a user that no database has; a set-gid program's effective one is not the user's.
  * By now the PID may be another user's. */
 static gid_t process_gid(pid_t pid, uint32_t uid)
 {
@@ -133,7 +133,7 @@ static int file_open(const struct broker_question *q, int mapped)
         .in_root = q->has_root ? q->in_root : NULL,
         .path = q->has_path ? q->path : NULL,
         .before_s = q->before_s,
-        .may_open = steady_file, /* whoever gets the descriptor must not hang */
+        .may_open = steady_file, /* the receiver of the descriptor must not hang */
     };
     return symbol_wanted_open(&wanted);
 }
@@ -142,7 +142,7 @@ static void serve(int socket)
 {
     static struct broker_question q;
     int mapped = -1;
-    /* A time limit always runs: nobody else may be allowed to end this process. */
+    /* A time limit always runs: no other process may be allowed to end this one. */
     while (deadline_set(BROKER_IDLE_MS), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
         struct broker_answer answer = {0};
         int fd = -1;

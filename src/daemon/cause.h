@@ -13,7 +13,7 @@ struct cause {
         CAUSE_KILLED,       /* value: signal */
         CAUSE_EXEC,         /* another program took its place */
         CAUSE_DISCONNECTED, /* of another machine: it did not come back after its connection closed */
-        CAUSE_FOUND,        /* nobody ever saw it alive: there was only a book about it */
+        CAUSE_FOUND,        /* never seen alive: there was only a book about it */
     } kind;
     int value;
     bool core; /* with KILLED: it left a core dump */

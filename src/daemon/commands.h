@@ -5,7 +5,7 @@
  * memoird asks a helper process, waits for a moment only, and goes on without the arguments if no answer
  * came: all else that books say of a process is from the kernel's own copies. One thread for each of them.
  *
- * How often somebody can make us wait is bounded: after each time nobody is asked for for a while, and the
+ * How often a process can make us wait is bounded: after each time no process is asked for a while, and the
  * processes of who did it for longer. */
 #pragma once
 
@@ -18,7 +18,7 @@ struct host_probe;
 
 enum {
     COMMANDS_WAIT_MS = 100,   /* for an answer, which takes 50 µs */
-    COMMANDS_REST_MS = 2000,  /* after none came: nobody is asked for */
+    COMMANDS_REST_MS = 2000,  /* after none came: no process is asked */
     COMMANDS_BLAME_S = 600,   /* nor processes of that user */
     COMMANDS_BLAMED_MAX = 64, /* users at a time */
     COMMANDS_HELPERS_MAX = 8, /* that wait for good; then no more are started */
@@ -35,7 +35,7 @@ void commands_free(struct commands *commands); /* NULL is fine */
 void commands_read(struct commands *commands, pid_t pid, char *ret_text, size_t size);
 
 /* A costly look at a process, as host_probe_read() does it. 0, -ESRCH, -ETIMEDOUT when its memory did not answer
- * for `wait_ms` (or did not some time ago, or that of another one of its user), or -EBUSY when nobody is asked for
+ * for `wait_ms` (or did not some time ago, or that of another one of its user), or -EBUSY when no process is asked
  * now. */
 int commands_probe(struct commands *commands, pid_t pid, uint32_t kinds, unsigned wait_ms,
                    struct host_probe *ret_probe);

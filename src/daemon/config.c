@@ -484,7 +484,7 @@ static int parse_file(struct config *config, const char *path, bool must_exist, 
     int r = fs_read_file(path, &text);
     if (r < 0) {
         buffer_release(&text);
-        /* Who runs us may have left us his HOME, into which we must not look. */
+        /* The HOME of the user that started us may be set; it must not be used. */
         if (!must_exist && (r == -ENOENT || r == -EACCES))
             return 0;
         return fail(error, path, "cannot read the configuration: %s", strerror(-r));

@@ -20,8 +20,8 @@
 enum {
     OUT_LENT_BYTES = 64 << 10,
     TIMER_FINE_NS = 500000,       /* no two rounds of the timer closer than this */
-    SMALL_BATCH_BYTES = 16 << 10, /* of a user for whom much is kept already */
-    FULL_RETRY_NS = 10000000,     /* to look whether a user has taken his answers */
+    SMALL_BATCH_BYTES = 16 << 10, /* of a user with much output kept already */
+    FULL_RETRY_NS = 10000000,     /* to look whether a user has taken its answers */
 };
 
 static void conn_end(struct conn *conn, enum conn_end end);
@@ -484,7 +484,7 @@ static void on_timer(void *context)
 {
     struct conn_server *server = context;
     uint64_t now = clock_monotonic_ns(), next = 0;
-    server->timer_ns = UINT64_MAX; /* nobody arms it meanwhile */
+    server->timer_ns = UINT64_MAX; /* it is not armed meanwhile */
     struct conn *conn, *after;
     for (conn = TAILQ_FIRST(&server->timed); conn; conn = after) {
         after = TAILQ_NEXT(conn, timed_link);

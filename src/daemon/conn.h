@@ -9,8 +9,8 @@
  * protocol asks conn_must_stop() and leaves the rest when it says so. What is left then waits for us, not for
  * the client: nothing more is read, and it is handed over again when its turn comes.
  *
- * Who does not take his answers is not read from, once CONN_OUT_HIGH bytes of them wait on the connection or
- * CONN_OUT_USER_HIGH on all of one user's; before that he gets no more large ones, see conn_answer_waits().
+ * A client that does not take its answers is not read from, once CONN_OUT_HIGH bytes of them wait on the connection or
+ * CONN_OUT_USER_HIGH on all of one user's; before that it gets no more large ones, see conn_answer_waits().
  *
  * A client that closes its sending side still gets its answers: the connection ends when they are sent.
  *
@@ -41,8 +41,8 @@ enum {
     CONN_TURN_NS = 4000000,       /* for all of them before the rest of the loop gets its */
     CONN_OUT_HIGH = 256 << 10,    /* output of a connection that must go before it is read on, */
     CONN_OUT_USER_LARGE =
-        16 << 20, /* of a user other than root before he gets more large answers, */
-    CONN_OUT_USER_HIGH = 64 << 20, /* before his connections are read on, */
+        16 << 20, /* of a user other than root before it gets more large answers, */
+    CONN_OUT_USER_HIGH = 64 << 20, /* before its connections are read on, */
     CONN_OUT_ALL_HIGH = 256 << 20, /* and of all users */
     CONN_OUT_PACE = 256 << 10,
     CONN_REST_USER_HIGH = 32 << 20, /* input kept for a user before it is read in small pieces */
@@ -53,7 +53,7 @@ struct conn_limits {
     size_t connections_per_user_max; /* root has no limit */
     size_t queue_max;                /* bytes of output that wait for one client */
     uint64_t reports_per_second;     /* token bucket of one client, holds one second's; 0: off */
-    uint64_t stall_ns;               /* half a message, or output that nobody takes */
+    uint64_t stall_ns;               /* half a message, or output that is not taken */
 };
 
 /* Why a connection ended, for on_close() and the log. */
@@ -108,10 +108,10 @@ struct conn_unix_options {
     gid_t group; /* (gid_t)-1: leave it */
 };
 
-/* Listen at a path. A stale socket there (nobody answers) is replaced, one that answers gives
+/* Listen at a path. A stale socket there (without a server) is replaced, one that answers gives
  * -EADDRINUSE, anything that is not a socket -EEXIST. In a sticky directory that others can write to
  * (/tmp) a name of another user's gives -EPERM: only its owner can remove it. The name is made under
- * a random one with its final mode and group, then renamed into place, so that nobody can connect
+ * a random one with its final mode and group, then renamed into place, so that no client can connect
  * before. Removed again when the listener goes, if it is still ours. */
 int conn_listen_unix(struct conn_server *server, const struct conn_protocol *protocol,
                      void *context, const struct conn_unix_options *options,

@@ -88,7 +88,7 @@ struct conn_server {
     struct loop_source *work;  /* deferred: pending */
     struct loop_source *timer; /* the earliest of `timed` */
     uint64_t timer_ns;         /* when it goes off; 0: not set */
-    int spare_fd;              /* given up for a moment to turn somebody away */
+    int spare_fd;              /* given up for a moment to refuse a connection */
     bool said_max, said_fds, said_message, said_stalled, said_queue, said_throttled;
     uint8_t *spare_out; /* lent to who answers, so that nothing is allocated */
     size_t spare_room;
@@ -108,5 +108,5 @@ void conn_users_free(struct conn_server *server);
 void conn_ready(struct conn *conn);
 void conn_unready(struct conn *conn);
 
-/* Whose turn it is; it stays ready. NULL: nobody's. */
+/* The connection that is next; it stays ready. NULL: none. */
 struct conn *conn_next_ready(struct conn_server *server);

@@ -1,6 +1,6 @@
 /* Users of connections, and whose turn it is. See conn.h. A user is who answers for a uid: base/accountable.h.
  *
- * The loop's time is shared by user, not by connection, so that nobody gets more of it by opening more of them.
+ * The loop's time is shared by user, not by connection, so that more connections do not give a user more of it.
  * A user who has used less than the others goes first; one who comes back from doing nothing starts level with
  * those who are served, so that idleness cannot be saved up. */
 #include <errno.h>

@@ -182,7 +182,7 @@ static int make_dir(const char *path)
     return 0;
 }
 
-/* In a directory where everybody may write, anybody could keep us away by a lock of his. So root's lock on
+/* In a directory where every user may write, any user could keep us away by its own lock. So root's lock on
  * the books in --dir lies in /run, under a name made of that directory's number. */
 static int take_run_lock(struct daemon *daemon, const struct stat *books, const char *path)
 {

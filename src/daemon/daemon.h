@@ -58,7 +58,7 @@ struct daemon {
     struct asking *asking;
     struct events *events;
     struct history *history;        /* NULL: none is kept */
-    struct exit_watch *exits;       /* NULL: nobody asked for it */
+    struct exit_watch *exits;       /* NULL: not configured */
     struct growing *growing;        /* NULL: call sites are not watched */
     struct pressure *pressure;      /* NULL: not published */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */
@@ -69,7 +69,7 @@ struct daemon {
     struct clustering *clustering;  /* other nodes; NULL: it cannot be had */
     struct allowance *retire_share; /* of lines and records, by user */
     struct api *api;                /* what is behind it */
-    struct web *web;                /* HTTP; NULL: nobody asked for it, or it cannot be had */
+    struct web *web;                /* HTTP; NULL: not configured, or it failed */
     struct loop_source *signals[3];
     struct loop_source *refresh_timer, *refresh_work;
 
@@ -84,5 +84,5 @@ int daemon_start(struct daemon *daemon, struct config *config, int argc, char **
 /* Runs until SIGTERM or SIGINT. */
 int daemon_run(struct daemon *daemon);
 
-/* Tells the books that nobody watches them, and gives everything back. Fine after a failed start. */
+/* Tells the books that they are no longer watched, and gives everything back. Fine after a failed start. */
 void daemon_stop(struct daemon *daemon);

@@ -25,7 +25,7 @@ struct driver_facts {
     struct nvml *nvml; /* the thread's, except for nvml_cancel() */
 
     /* Locked. */
-    uint64_t asked_ns;     /* when somebody last looked; 0: never */
+    uint64_t asked_ns;     /* when a view last asked; 0: never */
     uint64_t last_ns;      /* when the last question to NVML ended; 0: none did */
     struct nvml_facts new; /* for the loop, with `has_new` */
     bool has_new, failed;
@@ -113,7 +113,7 @@ static void run(void *context)
 
 /* ---- the loop ---- */
 
-/* What nobody looked at for long is not shown as if it were so now. */
+/* A reading that is too old is not shown as current. */
 static void on_stale(void *context)
 {
     struct driver_facts *f = context;

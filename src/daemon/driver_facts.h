@@ -1,5 +1,5 @@
 /* memoird's view of what the NVIDIA driver says: NVML is asked by a thread of its own (nvml.h), at most once a second and
- * only while somebody looks; the loop joins the answer to the ledger (ledger/driver.h). One reading is taken at the start, so
+ * only while views ask for it; the loop joins the answer to the ledger (ledger/driver.h). One reading is taken at the start, so
  * that sizes are confirmed. After DRIVER_FACTS_IDLE_S without a question the worker process ends, which closes the device files.
  *
  * A reading costs the worker 0.1 ms for one GPU and the loop some microseconds. When NVML is missing, refuses, hangs or
@@ -25,7 +25,7 @@ enum {
 int driver_facts_new(struct daemon *daemon, struct driver_facts **ret_facts);
 void driver_facts_free(struct driver_facts *facts); /* NULL is fine */
 
-/* Somebody looks: readings go on for DRIVER_FACTS_IDLE_S. NULL is fine. */
+/* A view asks: readings go on for DRIVER_FACTS_IDLE_S. NULL is fine. */
 void driver_facts_want(struct driver_facts *facts);
 
 /* The same for a question that may wait: is there a reading that is fresh enough, or none to be had? NULL: true. */

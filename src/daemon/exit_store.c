@@ -1,6 +1,6 @@
 /* Slots and sums of exits. See exit_store.h.
  *
- * The file has only records; who is older than whom, which slots a user has and where a pid is found is kept
+ * The file has only records; their order by age, which slots a user has and where a pid is found is kept
  * beside it and made anew when the file is opened. */
 #include "daemon/exit_store.h"
 
@@ -168,7 +168,7 @@ static void sum_unindex(struct exit_store *store, uint16_t slot)
     store->sums--;
 }
 
-/* Room for a new one: of who has more than his share his own oldest goes, else the oldest of all. */
+/* Room for a new one: a user beyond its share loses its own oldest; else the oldest of all goes. */
 static uint16_t sums_make_room(struct exit_store *store, uint32_t uid)
 {
     struct exit_sum *sums = store->file->sums;

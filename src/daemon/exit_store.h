@@ -1,8 +1,8 @@
 /* The exits that memoird has seen, in STATE/exits.ring (query/exit_file.h): the last ones one by one, what had
  * to give way as sums.
  *
- * Each user but root has a share of a quarter: whoever has more of the slots, or of the sums, than that gives
- * way to himself, so that nobody can push out what others left. Adding takes about a microsecond. */
+ * Each user but root has a share of a quarter: a user with more of the slots, or of the sums, than that loses its
+ * own oldest ones, so that it cannot evict those of others. Adding takes about a microsecond. */
 #pragma once
 
 #include <stdbool.h>

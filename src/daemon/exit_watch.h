@@ -22,7 +22,7 @@ enum {
 int exit_watch_new(struct daemon *daemon, struct exit_watch **ret_watch);
 void exit_watch_free(struct exit_watch *watch); /* NULL is fine */
 
-/* Each refresh: note in the file that somebody watches, and tell of exits that were lost. */
+/* Each refresh: note in the file that a watcher runs, and tell of exits that were lost. */
 void exit_watch_tick(struct exit_watch *watch);
 
 /* How this process ended, if that was told; what waits in the kernel's ring is read first. NULL: it was not.

@@ -26,18 +26,18 @@ struct hosts {
 
     /* Locked. */
     struct host *host;
-    uint64_t asked_ns; /* when somebody last did; 0: never */
+    uint64_t asked_ns; /* when a question last did; 0: never */
     unsigned share;
     bool failed;         /* the thread's last refresh */
     bool may_mark;       /* by BPF */
-    struct tasks *tasks; /* tell who changed; NULL: nobody does, and all are asked */
+    struct tasks *tasks; /* tell which processes changed; NULL: all are read */
 
     /* The thread's only. */
     struct commands *commands; /* NULL until the first probe */
     bool helpless;             /* it could not be started, and that was said */
     bool marks_tried;
     uint64_t debt_ns;
-    uint64_t idle_ns; /* from one refresh to the next while nobody asks */
+    uint64_t idle_ns; /* from one refresh to the next without questions */
 };
 
 /* ---- probes ---- */
@@ -55,7 +55,7 @@ static struct commands *helper(struct hosts *h)
     return h->commands;
 }
 
-/* Whom to look at, unless the end has come. */
+/* The processes to look at, unless memoird exits. */
 static bool next_todo(struct hosts *h, struct host_todo *todo)
 {
     worker_lock(&h->worker);
@@ -80,7 +80,7 @@ static void probe_some(struct hosts *h, unsigned share)
         uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
         int r = commands_probe(h->commands, todo.pid, todo.kinds, HOSTS_PROBE_WAIT_MS, &probe);
         worker_lock(&h->worker);
-        if (r != -EBUSY) /* the helper rests: nobody's fault */
+        if (r != -EBUSY) /* the helper rests: no error */
             host_probe_done(h->host, &todo, r, &probe);
         worker_unlock(&h->worker);
         spent += clock_ns(CLOCK_THREAD_CPUTIME_ID) - began + (r == 0 ? probe.cpu_ns : 0);
@@ -130,7 +130,7 @@ static bool is_asked(const struct hosts *h, uint64_t now_ns)
     return h->asked_ns && now_ns - h->asked_ns < HOSTS_WANTED_S * NS_PER_S;
 }
 
-/* When the next refresh is due: a second after `last_ns`, or later while nobody asks; UINT64_MAX: never. */
+/* When the next refresh is due: a second after `last_ns`, or later without questions; UINT64_MAX: never. */
 static uint64_t refresh_due_ns(const struct hosts *h, uint64_t last_ns, uint64_t now_ns)
 {
     if (is_asked(h, now_ns))
@@ -281,7 +281,7 @@ static bool is_stale(const struct hosts *h, uint64_t now_ns, uint64_t most_ms)
     return then == 0 || now_ns - then > most_ms * NS_PER_MS;
 }
 
-/* Somebody asks; locked. The thread is woken for what it does not know: who asks a thousand times a second would
+/* A question came; locked. The thread is woken for what it does not know: who asks a thousand times a second would
  * otherwise find it awake, and the table locked, as often. */
 static void ask(struct hosts *h, uint64_t now_ns, bool stale)
 {

@@ -1,6 +1,6 @@
-/* memoird's process table: one for all who ask, refreshed each second by a thread of its own while somebody
+/* memoird's process table: one for all who ask, refreshed each second by a thread of its own while a client
  * needs it. Costly fields are probed by a helper process (commands.h) within a share of a processor, so
- * that neither the loop nor this thread waits for anybody's memory. While nobody asks, and it is kept for history
+ * that neither the loop nor this thread waits for a process's memory. Without questions, and it is kept for history
  * only, it takes less: with many processes refreshes come less often. */
 #pragma once
 
@@ -13,10 +13,10 @@ struct host;
 struct hosts;
 
 enum {
-    HOSTS_WANTED_S = 30,   /* refreshes go on for so long after somebody asked */
+    HOSTS_WANTED_S = 30,   /* refreshes go on for so long after a question */
     HOSTS_STALE_MS = 3000, /* what is older is refreshed for who asks */
     HOSTS_IDLE_SHARE =
-        500, /* while nobody asks, refreshes take one part in so many of a processor, */
+        500, /* without questions, refreshes take one part in so many of a processor, */
     HOSTS_IDLE_PROBES = 5,      /* probes one in so many of their share, */
     HOSTS_IDLE_MAX_MS = 10000,  /* and refreshes come at least so often */
     HOSTS_PROBE_WAIT_MS = 3000, /* for the helper */
@@ -25,7 +25,7 @@ enum {
     HOSTS_MARKS_MIN = 256, /* processes from which on the kernel is asked who changed, by BPF */
 };
 
-/* `always`: also while nobody asks. `share` is that of a processor for probes, in thousandths; 0: none. */
+/* `always`: also without questions. `share` is that of a processor for probes, in thousandths; 0: none. */
 int hosts_new(bool always, unsigned share, struct hosts **ret_hosts);
 void hosts_free(struct hosts *hosts); /* NULL is fine */
 
@@ -55,7 +55,7 @@ const struct host *hosts_peek(struct hosts *hosts);
 /* Someone looks at this process: see host_watch(). Does nothing while the table is being refreshed. */
 void hosts_watch(struct hosts *hosts, pid_t pid);
 
-/* The tree of cgroups, which the thread reads while somebody asks: is there a look that is fresh enough? If not, it comes. The
+/* The tree of cgroups, which the thread reads while there are questions: is there a look that is fresh enough? If not, it comes. The
  * look, NULL where the machine has no cgroups: then nothing is locked. */
 bool hosts_cgroups_ready(struct hosts *hosts);
 const struct cgroups *hosts_cgroups_lock(struct hosts *hosts);

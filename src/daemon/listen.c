@@ -1,7 +1,7 @@
 /* Listening sockets. See conn.h.
  *
  * A Unix socket gets its name in three steps: bound under a random name in the same directory, which
- * nobody else can open; given its mode and group; renamed. All of it goes by the descriptor of the
+ * no other user can open; given its mode and group; renamed. All of it goes by the descriptor of the
  * directory, so that a path that changes meanwhile changes nothing. */
 #include <errno.h>
 #include <fcntl.h>
@@ -114,7 +114,7 @@ static int open_directory(const char *path, int *ret_dirfd, char *name, size_t s
     return 0;
 }
 
-/* What is there already? 0: nothing, or a socket where nobody answers, which may be replaced. */
+/* What is there already? 0: nothing, or a socket without a server, which may be replaced. */
 static int check_name(int dirfd, const char *name)
 {
     struct stat st, dir;

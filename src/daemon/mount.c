@@ -26,7 +26,7 @@ static bool is_mount_point(int fd)
            stx.stx_attributes & STATX_ATTR_MOUNT_ROOT;
 }
 
-/* Ours to use: root's, and every user may add a directory but remove only his own. */
+/* Ours to use: root's, and every user may add a directory but remove only its own. */
 static int make_usable(int fd)
 {
     struct stat st;

@@ -1,4 +1,4 @@
-/* /run/memoir: a tmpfs of its own for the books, so that nobody's books can fill another's memory. */
+/* /run/memoir: a tmpfs of its own for the books, so that the books of one user cannot fill the memory of another. */
 #pragma once
 
 #include <stdint.h>

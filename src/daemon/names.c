@@ -22,7 +22,7 @@ bool names_is_book(const char *name)
     return len > 5 && strcmp(name + len - 5, ".book") == 0;
 }
 
-/* Warn once per place, not once per book: who fills his directory must not fill our log. */
+/* Warn once per place, not once per book: a user that fills its directory must not fill our log. */
 static void say_refused(struct place *place, int error, const char *name)
 {
     if (error == -EDQUOT) {

@@ -20,7 +20,7 @@
 #include "daemon/server.h"
 #include "daemon/token.h"
 
-/* Whom a token without a user may see as: nobody has this uid. */
+/* The viewer of a token without a user: no process has this uid. */
 #define VIEWER_NOBODY UINT32_MAX
 
 /* ---- answers ---- */
@@ -92,8 +92,8 @@ static void stranger_remove(struct native_client *client)
     native->n_strangers--;
 }
 
-/* Whoever knows a token shows it at once, so it is the oldest that goes, and not the one who comes: else a few
- * silent connections would keep everybody out. */
+/* A client with a token shows it at once, so the oldest connection is closed, not the new one: else a few silent
+ * connections would keep all clients out. */
 static void stranger_drop(struct native_client *client, const char *where)
 {
     if (server_may_say(&client->native->strangers_said_ns))
@@ -127,7 +127,7 @@ static void stranger_add(struct native_client *client)
 
 /* ---- hello ---- */
 
-/* What books and memory know a session by: not the secret itself, and bound to whoever began it. */
+/* What books and memory know a session by: not the secret itself, and bound to the client that began it. */
 static uint64_t session_number(const struct native_client *client, const char *session)
 {
     char text[NATIVE_SESSION_CHARS + sizeof(client->identity->token) + 2];
@@ -164,7 +164,7 @@ static bool check_version(struct native_client *client, const struct native_hell
     return false;
 }
 
-/* At most a line a second, whoever tries how often. */
+/* At most a line a second, however many attempts there are. */
 static void token_failed(struct native *native, const char *address, bool had_one)
 {
     uint64_t now = clock_monotonic_ns();

@@ -34,7 +34,7 @@ void native_free(struct native *native);
 /* For conn_listen_*(), with the struct server as context. */
 extern const struct conn_protocol native_protocol;
 
-/* For those who subscribed; each does nothing, quickly, where nobody did. NULL is fine. */
+/* For those who subscribed; each does nothing, quickly, where there is none. NULL is fine. */
 void native_process_came(struct native *native, const struct ledger_process *process);
 void native_process_went(struct native *native, const struct retired_process *process,
                          const char *line);

@@ -77,7 +77,7 @@ struct native {
     size_t n_strangers;
     uint64_t strangers_said_ns;
     struct native_client *subscribers;
-    uint32_t topics;               /* that anybody subscribed to */
+    uint32_t topics;               /* with a subscriber */
     struct buffer devices;         /* the last event about them, for all who want it, */
     uint64_t devices_refreshed_ns; /* from the figures of then, */
     uint64_t devices_until_ns;     /* and not written anew before */
@@ -136,7 +136,7 @@ void native_subscribe(struct native_client *client);
 void native_unsubscribe(struct native_client *client);
 void native_subscriber_forget(struct native_client *client); /* fine for one who never did */
 
-/* What behalf_listen() calls while somebody wants to hear of reports. */
+/* What behalf_listen() calls while there are subscribers to reports. */
 void native_reported(void *context, const struct behalf *behalf, const struct behalf_event *event);
 
 /* Send what is due at the client's interval, and what it lost. The time until it wants to be called again,

@@ -1,4 +1,4 @@
-/* {"login":"control"}: a link that logs the client's browser in as whoever the client is. */
+/* {"login":"control"}: a link that logs the client's browser in as the client's user. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

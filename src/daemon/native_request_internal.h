@@ -15,14 +15,14 @@ struct parse {
     bool out_of_memory;
 };
 
-/* Says why the line makes no sense; false, for who returns it. */
+/* Sets why the line is invalid; returns false, for the caller to return. */
 static inline bool parse_fail(struct parse *p, const char *error)
 {
     return json_read_fail(&p->r, error);
 }
 
 /* ---- native_request_report.c ----
- * Each takes the value that is next; false when it makes no sense. */
+ * Each takes the value that is next; false when it is invalid. */
 
 bool parse_device(struct parse *p, int16_t *ret_device); /* -1 for null */
 bool parse_reports(struct parse *p);                     /* an array of compact ones */

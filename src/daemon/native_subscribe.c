@@ -1,6 +1,6 @@
 /* Events for those who subscribed.
  *
- * Nobody waits for a subscriber: what does not fit into its queue is left out and counted, and the count is
+ * memoird never waits for a subscriber: what does not fit into its queue is left out and counted, and the count is
  * the first thing it reads when there is room again. An event is written once for all who may see it, and not
  * at all where none of them has room. */
 #include <stdio.h>

@@ -25,7 +25,7 @@
 
 enum { LOOK_MS = 2, PIECE_MS = 1 };
 
-/* Of the client and of the thread; whoever lets go last frees it. */
+/* Of the client and of the thread; the last of them frees it. */
 struct native_trace {
     atomic_int owners;
     atomic_bool done; /* what follows is the thread's before, the client's after */

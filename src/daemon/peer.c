@@ -70,11 +70,11 @@ static void local_learn(struct peer *peer, int fd)
     int pidfd = pidfd_of(fd);
     if (peer->pid <= 0 || proc_stat_read(peer->pid, &stat) < 0 ||
         proc_ids_read(peer->pid, &status) < 0)
-        return; /* gone, or of a namespace that we cannot see: nobody to speak for */
+        return; /* gone, or of a namespace that we cannot see: it may report for none */
     (void)proc_pid_ns(peer->pid, &peer->pid_ns);
     (void)proc_pid_ns(getpid(), &own);
     if (has_ended(pidfd))
-        return; /* that was somebody else with his pid */
+        return; /* the pid was reused */
     peer->start_ticks = stat.start_ticks;
     memcpy(peer->pids, status.pids, sizeof(peer->pids));
     peer->n_pids = levels_known(&status);
@@ -107,7 +107,7 @@ void peer_release(struct peer *peer)
     peer->known = NULL;
 }
 
-/* ---- for whom he may speak ---- */
+/* ---- processes that it may report for ---- */
 
 /* What all connections share: a look at /proc costs the time of all. The loop's thread only. */
 static struct {
@@ -116,17 +116,17 @@ static struct {
     bool no_ioctl; /* the kernel is older than 6.11 */
 } shared;
 
-/* May he have `n` more looks? Root may speak for thousands. */
+/* Are `n` more looks allowed? Root may report for thousands. */
 static bool looks_take(const struct peer *peer, uint64_t n)
 {
-    enum { EVERYBODY = 1 }; /* one bucket; root's would have no limit */
+    enum { ALL_USERS = 1 }; /* one bucket; root's would have no limit */
     uint64_t now = clock_monotonic_ns();
     if (!shared.of_user && allowance_new(PEER_LOOKS_MAX, NS_PER_S / 2, &shared.of_user) < 0)
         return false;
     if (!shared.of_all && allowance_new(PEER_LOOKS_ALL_MAX, NS_PER_S, &shared.of_all) < 0)
         return false;
     return peer->uid == 0 || (allowance_take(shared.of_user, peer->uid, n, now) &&
-                              allowance_take(shared.of_all, EVERYBODY, n, now));
+                              allowance_take(shared.of_all, ALL_USERS, n, now));
 }
 
 /* The kernel translates pids since Linux 6.11. -ENOSYS: ours does not, or we may not ask. */
@@ -142,7 +142,7 @@ static int translate_ask(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
     if (fd < 0 || fstat(fd, &st) < 0)
         return errno == ENOENT ? -ESRCH : -ENOSYS;
     if (st.st_ino != peer->pid_ns)
-        return -ESRCH; /* he is gone, and somebody has his pid */
+        return -ESRCH; /* it is gone, and its pid was reused */
     int pid = ioctl(fd, NS_GET_TGID_FROM_PIDNS, claimed);
     if (pid > 0) {
         *ret_pid = pid;
@@ -159,7 +159,7 @@ static int translate_search(const struct peer *peer, pid_t claimed, pid_t *ret_p
     return pidns_find_any(shared.pidns, peer->pid_ns, claimed, ret_pid);
 }
 
-/* Whom he means: a pid of his own namespace. */
+/* The process that it means by a pid of its own namespace. */
 static int translate(const struct peer *peer, pid_t claimed, pid_t *ret_pid)
 {
     struct proc_ids status;
@@ -213,11 +213,11 @@ static int look_up(const struct peer *peer, pid_t claimed, struct peer_known *re
         return -ESRCH;
     if (self && (peer->start_ticks == 0 || first.start_ticks != peer->start_ticks))
         return -ESRCH;
-    bool his = status.real_uid == peer->uid && status.effective_uid == peer->uid &&
-               status.saved_uid == peer->uid && peer->start_ticks != 0 &&
-               first.start_ticks >= peer->start_ticks;
-    int allowed = peer->uid == 0 || (his && self);
-    if (!allowed && his)
+    bool same_user = status.real_uid == peer->uid && status.effective_uid == peer->uid &&
+                     status.saved_uid == peer->uid && peer->start_ticks != 0 &&
+                     first.start_ticks >= peer->start_ticks;
+    int allowed = peer->uid == 0 || (same_user && self);
+    if (!allowed && same_user)
         allowed = is_descendant(peer, &status);
     if (allowed < 0)
         return allowed;

@@ -57,7 +57,7 @@ static int make_way(int dirfd)
     if (unlinkat(dirfd, PRESSURE_FILE_NAME, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) == 0)
         return 0;
     snprintf(aside, sizeof(aside), ".taken-%" PRIu64 "-%" PRIu64, (uint64_t)st.st_ino,
-             clock_monotonic_ns()); /* which nobody can have taken before */
+             clock_monotonic_ns()); /* unique */
     return renameat2(dirfd, PRESSURE_FILE_NAME, dirfd, aside, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 
@@ -83,7 +83,7 @@ static int file_make(int dirfd)
         openat(dirfd, PRESSURE_FILE_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE);
     if (fd < 0)
         return -errno;
-    /* The page is there before anybody maps it: in a tmpfs that is full, a hole would be a SIGBUS. */
+    /* The page is there before a program maps it: in a tmpfs that is full, a hole would be a SIGBUS. */
     int r = posix_fallocate(fd, 0, PRESSURE_FILE_BYTES);
     if (r == 0 && fchmod(fd, MODE) < 0) /* whatever the umask is */
         r = errno;
@@ -124,7 +124,7 @@ static int folder_open(const struct daemon *daemon)
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return -EPERM; /* nobody would believe us */
+        return -EPERM; /* programs would not trust it */
     /* Writing to a disk each second would cost more than it brings. */
     return fs_is_tmpfs(fd) > 0 ? MEMOIR_TAKE_FD(fd) : -EMEDIUMTYPE;
 }

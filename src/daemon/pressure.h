@@ -15,7 +15,7 @@ struct pressure;
 /* -errno when no file can be published; -ENOENT: there is no directory for it. */
 int pressure_new(struct daemon *daemon, struct pressure **ret_pressure);
 
-/* The file stays, and says that nobody publishes. NULL is fine, here and below. */
+/* The file stays, and says that no daemon publishes. NULL is fine, here and below. */
 void pressure_free(struct pressure *pressure);
 
 /* Take the thresholds of daemon->config. */

@@ -50,7 +50,7 @@ struct watched {
 };
 
 /* ---- each in its turn ----
- * What one death costs is bounded, but anybody may leave many of them: after REAPER_TURN_MS the others wait
+ * What one death costs is bounded, but any user may leave many of them: after REAPER_TURN_MS the others wait
  * until everything else had its turn. */
 
 static struct waiting *queue_of(struct reaper *reaper, const struct watched *w)
@@ -103,7 +103,7 @@ static void on_work(void *context)
         if (!w)
             return;
         wait_end(reaper, w);
-        /* If somebody has a book in hand, the ticks try again. */
+        /* If a book is in use, the ticks try again. */
         (void)retire_now(daemon, w->process, w->cause, w->died);
     }
     loop_defer(reaper->work);
@@ -174,11 +174,10 @@ static void on_death(void *context, uint32_t events)
     struct ledger_process *p = w->process;
     loop_source_free(w->source); /* it would go on telling */
     w->source = NULL;
-    wait_end(daemon->reaper, w); /* among those of which nobody knew */
+    wait_end(daemon->reaper, w); /* among those that were unknown before */
     w->died = true;
     w->cause = cause_read(w->pidfd, p->pid, p->start_ticks);
-    (void)retire_in_turn(daemon, p,
-                         w->cause); /* if somebody has a book in hand, the ticks try again */
+    (void)retire_in_turn(daemon, p, w->cause); /* if a book is in use, the ticks try again */
 }
 
 enum { SMALL_LIMIT = 4096 };
@@ -274,7 +273,7 @@ static bool was_replaced(const struct ledger_process *p)
            proc_same_start(stat.start_ticks, p->start_ticks);
 }
 
-/* Retire the process if its state says so, and nobody has its books in hand. */
+/* Retire the process if its state says so, and its books are not in use. */
 static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
 {
     struct watched *w = p->user_data;
@@ -295,7 +294,7 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     return retire_in_turn(daemon, p, cause);
 }
 
-/* Tell the writer that somebody will retire its book, so that it leaves it there at a clean exit. */
+/* Tell the writer that a daemon will retire its book, so that it leaves it there at a clean exit. */
 static void book_mark(const struct daemon *daemon, const struct ledger_book *book, bool watched)
 {
     int fd = ledger_book_open(book);
@@ -329,7 +328,7 @@ void reaper_add(struct daemon *daemon, struct ledger_book *book)
     bool fresh = !p->user_data;
     if (fresh)
         (void)watch_process(daemon, p); /* without memory the ticks find its death */
-    /* After the pidfd is open: a pid that was given to somebody else before that is found out here,
+    /* After the pidfd is open: a pid that was reused before that is found out here,
      * and from here on cannot be. */
     ledger_update_state(daemon->ledger, p);
     pidfd_doubt(daemon, p);

@@ -379,7 +379,7 @@ static void line_tell(const struct daemon *daemon, const struct retired_process 
     buffer_release(&line);
 }
 
-/* Is somebody at work on the book? Its own writer, then, whatever we were told about it; or another
+/* Is the book in use? Its own writer, then, whatever we were told about it; or another
  * daemon that wrote it on the process's behalf and will remove it. Where the end of the process was
  * witnessed, a lock on what it wrote itself is no writer's: a child made by a bare clone system call keeps
  * the mapping, and the lock with it, until it reports, calls exec or ends. */
@@ -447,8 +447,8 @@ static struct retired_process *record_put(struct daemon *daemon, struct ledger_p
     return r;
 }
 
-/* Is it known to have ended badly? Who was gone and buried before a pidfd could be had is found dead, and nobody
- * can say how he ended. */
+/* Is it known to have ended badly? If the process was reaped before a pidfd could be opened, its exit
+ * cause is unknown. */
 static bool ended_badly(struct cause cause)
 {
     switch (cause.kind) {

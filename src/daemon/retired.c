@@ -120,7 +120,7 @@ static void list_remove(struct retired *retired, size_t i)
             (retired->n - i) * sizeof(struct retired_process *));
 }
 
-/* Make room for one more of `uid`. Who has more than his share gives way to himself, so that nobody can
+/* Make room for one more of `uid`. A user beyond its share loses its own entries, so that it cannot
  * push out what others left. */
 static void list_make_room(struct retired *retired, uint32_t uid, size_t bytes)
 {
@@ -244,7 +244,7 @@ static int file_append(struct retired *retired, const struct retired_process *pr
     if (r >= 0)
         r = file_write(retired, retired->line.data, retired->line.len);
     if (r < 0)
-        file_close(retired); /* somebody may have moved it or its disk: try afresh next time */
+        file_close(retired); /* it or its disk may have been moved: try afresh next time */
     return r;
 }
 

@@ -3,7 +3,7 @@
  *
  * The file never grows past its limit: it is renamed to retired.jsonl.1 and begun again. A full disk
  * costs the lines of that time, which are counted, and never the daemon. Each user but root has a share of
- * the list and of the file: what he adds beyond it pushes out his own, or is not written. */
+ * the list and of the file: what a user adds beyond it evicts its own entries, or is not written. */
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "daemon/cause.h"
 
 enum {
-    RETIRED_LIST_SHARE = 4,           /* a quarter of the list, before he pushes out others */
+    RETIRED_LIST_SHARE = 4,           /* a quarter of the list, before a user evicts others */
     RETIRED_FILE_SHARE = 8,           /* an eighth of retired-file-max at once */
     RETIRED_FILE_REFILL_S = 1800,     /* and then as much again in half an hour */
     RETIRED_FILE_BURST_MIN = 1 << 20, /* but no less than this */

@@ -28,7 +28,7 @@ enum {
     SAY_MS = 60000, /* how often what was turned away is told */
     LINE_MAX_BYTES = 2048,
     LOG_LINES = 200,     /* that a user may make us write, */
-    LOG_REFILL_S = 3600, /* and in what time he may do so again */
+    LOG_REFILL_S = 3600, /* time in which the allowance refills */
     REFRESH_SHARE = 4,   /* refreshing for those who ask takes at most a quarter of the time */
 };
 

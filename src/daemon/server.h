@@ -27,7 +27,7 @@ struct server_figures {
     uint64_t bytes_in, bytes_out;
     uint64_t reports;        /* applied */
     uint64_t queries;        /* answered */
-    uint64_t bad_reports;    /* that made no sense: unknown type or space, size of 0 */
+    uint64_t bad_reports;    /* invalid ones: unknown type or space, size of 0 */
     uint64_t denied_reports; /* about processes that the client may not speak for */
     uint64_t denied_questions;
     uint64_t refused_buffers; /* past buffers-per-client-max */
@@ -55,7 +55,7 @@ struct server {
 };
 
 /* Listen as the configuration says. A socket that was asked for and cannot be had is an error; one of the
- * default ones that somebody else has is a warning. Needs ledger, watch, reaper and behalf. */
+ * default ones that another program has is a warning. Needs ledger, watch, reaper and behalf. */
 int server_new(struct daemon *daemon, struct server **ret_server);
 void server_free(struct server *server); /* NULL is fine */
 
@@ -76,7 +76,7 @@ enum { SERVER_FRESH_NS = 1000000 };
  * like; `last_ns` is one of the server's. */
 bool server_may_say(uint64_t *last_ns);
 
-/* May a line be written that this user made us write? He has a few, root as many as he likes; what is left out
+/* May a line be written that this user made us write? A user has a few, root has no limit; what is left out
  * is counted and told of. */
 bool server_may_log(struct server *server, uint32_t uid);
 

@@ -31,7 +31,7 @@ static pid_t holder_read(int fd)
     return n > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
 }
 
-/* In a directory where others may write, somebody may have put a file there before us. A file that has lost its
+/* In a directory where others may write, another user may have put a file there before us. A file that has lost its
  * name since we opened it was swept or left behind by who ended: what bears the name now is not ours to remove. */
 static int lock_open(int dirfd, const char *name)
 {

@@ -8,7 +8,7 @@
  * another user in the way is removed if we may. */
 int service_lock(int dirfd, const char *name, pid_t *ret_holder);
 
-/* Remove the lock files in the directory `path` that begin with `prefix` and that nobody holds. */
+/* Remove the lock files in the directory `path` that begin with `prefix` and that no process holds. */
 void service_lock_sweep(const char *path, const char *prefix);
 
 /* Write our pid to `path`. */

@@ -46,7 +46,7 @@ static int move_aside(int dirfd, const char *name, uint32_t uid, const struct st
     char aside[64];
     struct stat moved;
     snprintf(aside, sizeof(aside), ".taken-%" PRIu64 "-%" PRIu64, (uint64_t)st->st_ino,
-             clock_monotonic_ns()); /* which nobody can have taken before */
+             clock_monotonic_ns()); /* unique */
     if (renameat2(dirfd, name, dirfd, aside, RENAME_NOREPLACE) < 0)
         return -errno;
     if (fstatat(dirfd, aside, &moved, AT_SYMLINK_NOFOLLOW) == 0 && moved.st_uid == uid)

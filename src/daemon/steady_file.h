@@ -1,6 +1,6 @@
 /* Files that no user can make hang.
  *
- * Whoever reads or only closes a file of FUSE waits for the program that serves it, and no signal ends that wait. A user
+ * A process that reads or only closes a file of FUSE waits for the program that serves it, and no signal ends that wait. A user
  * can mount FUSE in a namespace of its own, and overlayfs above it, which hides it. */
 #pragma once
 

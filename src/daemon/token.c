@@ -137,7 +137,7 @@ static void tokens_refresh(struct tokens *tokens)
         tokens->n = 0;
         tokens->seen = (struct stat){0};
     } else if (!same_file(&now, &tokens->seen)) {
-        (void)tokens_load(tokens); /* says what is wrong, and leaves nobody in */
+        (void)tokens_load(tokens); /* logs what is wrong; no token is valid then */
     }
 }
 

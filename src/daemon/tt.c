@@ -286,7 +286,7 @@ static void question(struct tt *tt, const struct tt_message *m)
     struct server *server = tt->server;
     struct tt_answer answer = {.head = {.device = m->device, .pid = m->pid}};
     server->figures.queries++;
-    /* Who asks after he reported sees his reports. */
+    /* A client that reports and then asks sees its reports. */
     if (tt->unseen)
         server_figures_changed(server);
     tt->unseen = false;

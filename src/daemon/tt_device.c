@@ -216,7 +216,7 @@ void tt_device_usage(struct server *server, int32_t ordinal, struct tt_answer *a
     answer->kernel = sums[5];
     answer->head.size = bytes;
     answer->head.buffer_id = blocks;
-    /* How full the ring of kernels in each core is nobody reports: loads come multiplied by cores, and
+    /* How full the ring of kernels in each core is not reported: loads come multiplied by cores, and
      * evictions not at all. So its size stays 0, which means "not known"; programs are counted. */
     answer->programs = kernels < UINT32_MAX ? (uint32_t)kernels : UINT32_MAX;
 }

@@ -9,7 +9,7 @@ struct server;
 struct behalf;
 
 /* Fill in capacities and whether the device is there: from what processes told, else from the architecture
- * (by a process's word, /sys, or tt-arch). What nobody knows is 0. */
+ * (by a process's word, /sys, or tt-arch). What is not known is 0. */
 void tt_device_describe(struct server *server, int32_t ordinal, struct tt_answer *answer);
 
 /* The size of a memory of a Tenstorrent device, where the driver or tt-arch tells the architecture; else 0. For

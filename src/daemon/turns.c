@@ -17,7 +17,7 @@ static void take_out(struct turns *turns, struct turn *turn)
     turn->waiting = false;
 }
 
-/* Whose last piece is longest ago; of his, who came first. */
+/* The user whose last piece is longest ago; of its turns the first. */
 static void choose(struct turns *turns)
 {
     struct turn *turn;
@@ -67,7 +67,7 @@ uint64_t turns_wait(struct turns *turns, struct turn *turn, uint64_t who, uint64
     uint64_t rest = turns->rest_until_ns > now_ns ? turns->rest_until_ns - now_ns : 0;
     if (!turn->waiting)
         enter(turns, turn, who);
-    turn->due_ns = now_ns; /* he is here */
+    turn->due_ns = now_ns; /* it has called */
     drop_late(turns, now_ns);
     if (rest == 0 && turns->next == turn) {
         take_out(turns, turn);

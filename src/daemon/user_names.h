@@ -1,4 +1,4 @@
-/* Names of users whom /etc/passwd does not have: NSS knows them (LDAP, SSSD, winbind).
+/* Names of users that /etc/passwd does not have: NSS knows them (LDAP, SSSD, winbind).
  *
  * NSS may ask the network and hang, so a child asks it (base/apart.h), for all users that came up since the last one, on a
  * thread that exists only meanwhile. Until the answer is there, and where there is none, a user has no name. */

@@ -310,7 +310,7 @@ static void places_soon(struct watch *watch)
     if (watch->places_pending)
         return;
     watch->places_pending = true;
-    /* Anybody can fill /dev/shm and make events there; looking must not take all our time. */
+    /* Any user can fill /dev/shm and make events there; looking must not take all our time. */
     uint64_t delay = watch->places_cost_ns * WATCH_PLACES_SHARE;
     if (delay < WATCH_PLACES_DELAY_MS * NS_PER_MS)
         delay = WATCH_PLACES_DELAY_MS * NS_PER_MS;
@@ -357,7 +357,7 @@ static void on_vanished(struct watch *watch, const struct place *place, const ch
     }
 }
 
-/* A writer let go of its book, or somebody else closed it after writing. */
+/* A writer let go of its book, or another process closed it after writing. */
 static void on_closed(struct watch *watch, struct place *place, const char *name)
 {
     struct stat st;
@@ -487,7 +487,7 @@ static int each_foreign(int fd, int pid, const char *map_path, void *context)
     return r == -EAGAIN ? r : 0;
 }
 
-/* In pieces, and for a part of the time: whoever makes many processes with many mappings must not have
+/* In pieces, and for a part of the time: a user that makes many processes with many mappings must not have
  * all of ours. */
 static void foreign_scan(struct watch *watch, uint64_t budget_ns)
 {

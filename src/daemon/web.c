@@ -88,7 +88,7 @@ static int on_token(void *context, const char *text, struct http_viewer *ret_vie
     return 0;
 }
 
-/* Peers of the Unix socket, and those whom they made a link for, have a name. */
+/* Peers of the Unix socket, and sessions of links that they made, have a name. */
 static void user_name(struct users *users, struct http_viewer *viewer)
 {
     users_refresh(users);
@@ -161,7 +161,7 @@ static int load_tls(struct web *web)
     return r;
 }
 
-/* Beyond this machine only by TLS, or by somebody's explicit will. */
+/* Beyond this machine only by TLS, or where the configuration says so. */
 static int check_reach(const struct config *config, const struct sockaddr_storage *own)
 {
     bool tls = config->http_tls_cert[0] || config->http_tls_key[0];

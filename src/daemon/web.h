@@ -9,7 +9,7 @@ struct http_viewer;
 struct web;
 
 /* Listen as the configuration says. An address that was asked for and cannot be had is an error; the default one
- * that somebody else has is a warning, and *ret_web is NULL where nothing is left. Needs all tables. */
+ * that another program has is a warning, and *ret_web is NULL where nothing is left. Needs all tables. */
 int web_new(struct daemon *daemon, struct web **ret_web);
 
 /* Ends the server and its worker; NULL is fine. */

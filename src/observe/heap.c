@@ -162,7 +162,7 @@ static int probes_load(struct heap *h)
         .pid = h->options->pid,
         .blocks_max = h->options->blocks_max,
         .two_links = h->options->two_links,
-        .children = h->options->children,
+        .children = h->options->children > 0,
     };
     int r = elf_parser_new(&h->parser);
     if (r < 0)

@@ -22,7 +22,7 @@ struct heap_options {
     uint32_t sample_bytes; /* mean distance of sampled stacks; 0: HEAP_SAMPLE_BYTES */
     unsigned budget;       /* percent of the process's CPU that probes may take; 0: no limit */
     bool two_links;        /* as kernels before 6.13 need */
-    bool children;         /* attach to processes that it forks, too */
+    unsigned children;     /* attach to so many processes that it forks, too */
 };
 
 enum {
@@ -31,6 +31,7 @@ enum {
     HEAP_TICK_EARLY_MS = 10, /* and in the first seconds, when all callers are new */
     HEAP_EARLY_MS = 2000,
     HEAP_BUDGET = 5,
+    HEAP_CHILDREN_MAX = 16, /* at a time; each of them may have a quarter as many */
 };
 
 /* Runs until it is told to end or the process does: an exit status. */

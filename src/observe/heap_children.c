@@ -3,7 +3,8 @@
  * Each child that the process forks gets an observer of its own, as if it had been attached to: its book counts what it allocates
  * from then on, and what it inherited is older than the attach. A child is attached once it has lived for CHILD_SETTLE_MS, so that a
  * program that forks a hundred times a second is not slowed down by a hundred observers, and only while it runs the same
- * program: what it executes is another one. Detaching from the process detaches from its children, too; if the process ends,
+ * program: what it executes is another one. The number of children is limited, and that of a child's children to a quarter of it, since each
+ * observer takes memory of the kernel, and who forks may be hostile. Detaching from the process detaches from its children, too; if the process ends,
  * their observers go on by themselves. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +23,18 @@
 #include "base/log.h"
 #include "observe/heap_internal.h"
 
-enum { CHILD_SETTLE_MS = 300, STOP_WAIT_MS = 5000, STOP_POLL_MS = 10, NUMBER_MAX = 16 };
+enum {
+    CHILDREN_QUARTER = 4,
+    CHILD_SETTLE_MS = 300,
+    STOP_WAIT_MS = 5000,
+    STOP_POLL_MS = 10,
+    NUMBER_MAX = 16
+};
 
 void heap_children_forked(struct heap *h, pid_t pid)
 {
     struct heap_children *c = &h->children;
-    for (size_t i = 0; i < HEAP_CHILDREN_MAX; i++) {
+    for (size_t i = 0; i < h->options->children && i < HEAP_CHILDREN_MAX; i++) {
         struct heap_child *child = &c->all[i];
         if (child->pid)
             continue;
@@ -89,7 +96,8 @@ static int observer_spawn(const struct heap *h, struct heap_child *child)
     posix_spawn_file_actions_t files;
     word_add(&w, "memoir-observe");
     word_add(&w, "--heap");
-    word_add(&w, "--children");
+    if (o->children / CHILDREN_QUARTER)
+        number_add(&w, "--children", o->children / CHILDREN_QUARTER);
     number_add(&w, "--pid", (unsigned long)child->pid);
     number_add(&w, "--for", o->uid);
     number_add(&w, "--linger", o->linger_s);

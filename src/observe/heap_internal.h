@@ -43,9 +43,7 @@ struct heap_sample {
     uint64_t bytes;
 };
 
-/* Processes that it forked; pid 0: unused. */
-enum { HEAP_CHILDREN_MAX = 32 };
-
+/* A process that it forked; pid 0: unused. */
 struct heap_child {
     pid_t pid, observer; /* observer 0: not yet */
     uint64_t forked_ns;

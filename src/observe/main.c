@@ -71,7 +71,7 @@ static const struct option options_known[] = {
     {"for", required_argument, NULL, OPTION_FOR},
     {"sample-bytes", required_argument, NULL, OPTION_SAMPLE},
     {"budget", required_argument, NULL, OPTION_BUDGET},
-    {"children", no_argument, NULL, OPTION_CHILDREN},
+    {"children", required_argument, NULL, OPTION_CHILDREN},
     {"verbose", no_argument, NULL, OPTION_VERBOSE},
     {"version", no_argument, NULL, OPTION_VERSION},
     {"help", no_argument, NULL, 'h'},
@@ -108,7 +108,7 @@ static const char help[] =
     "  --for UID             on behalf of this user, who must be allowed to trace the process\n"
     "  --sample-bytes N      bytes between two stacks, on average\n"
     "  --budget PERCENT      of the process's CPU time that probes may take before they are in for part of the time only; 0: any\n"
-    "  --children            attach to processes that it forks, too\n"
+    "  --children N          attach to processes that it forks, too, to N at a time, 16 at most\n"
     "  --verbose             log more\n"
     "  --version, --help     show the version or this help and exit\n";
 
@@ -147,7 +147,7 @@ static bool heap_option_take(int option, unsigned long n, struct heap_options *h
         h->keep_ended = true;
         return true;
     case OPTION_CHILDREN:
-        h->children = true;
+        h->children = (unsigned)n;
         return true;
     case OPTION_FOR:
         h->uid = (uint32_t)n;
@@ -172,7 +172,8 @@ static int option_take(int option, const char *name, struct observer_options *o,
     bool numeric = (option == OPTION_PID && !all) || option == OPTION_STREAM ||
                    option == OPTION_READY || option == OPTION_LINGER || option == OPTION_KEEP ||
                    (option >= OPTION_RING && option <= OPTION_USER_QUOTA) ||
-                   option == OPTION_SAMPLE || option == OPTION_BUDGET || option == OPTION_FOR;
+                   option == OPTION_SAMPLE || option == OPTION_BUDGET || option == OPTION_FOR ||
+                   option == OPTION_CHILDREN;
     if (numeric && !number_needed(name, INT32_MAX, &n))
         return 2;
     if (heap_option_take(option, n, h, heap))

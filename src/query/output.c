@@ -114,7 +114,7 @@ const char *query_time_text(char text[static QUERY_TIME_TEXT_MAX], uint64_t real
     return text;
 }
 
-/* Hundredths of a percent, rounded: as fine as anybody needs. */
+/* Hundredths of a percent, rounded. */
 uint64_t query_percent_hundredths(const struct query_value *value)
 {
     unsigned __int128 parts = (unsigned __int128)value->number * 10000 + value->per / 2;

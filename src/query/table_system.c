@@ -99,7 +99,7 @@ static const struct query_column columns[] = {
     PART("percpu", HOST_PART_PERCPU, "part: the kernel's memory of each processor"),
     PART("hugetlb", HOST_PART_HUGETLB, "part: huge pages set aside"),
     PART("free", HOST_PART_FREE, "part: free"),
-    PART("unattributed", HOST_PART_REST, "part: what the kernel does not attribute to anybody"),
+    PART("unattributed", HOST_PART_REST, "part: what the kernel does not attribute"),
     {0},
 };
 

@@ -81,7 +81,7 @@ export function cudaTests(scene, test) {
       await page.goto(world.loginLink())
       await visit(page, world.url, `process/${drive.child.pid}?tab=cuda`)
       const card = page.locator('.card.pinning')
-      await textOf(card, /Pinned on the machine \(kernel\)/)
+      await textOf(card, /Machine \(kernel\)/)
       await textOf(card, /hot_block/)
       await textOf(card.getByRole('table', { name: 'call sites worth pinning' }).or(card.getByRole('grid', { name: 'call sites worth pinning' })), /Advice.*(pin|reuse)/s)
       await assertAccessible(scene.browser, page, 'pinning')

@@ -187,7 +187,7 @@ class Children(AttachTest):
 
     def test_a_child_is_counted_by_an_observer_of_its_own(self):
         program = self.program()
-        heap = self.heap(program, "--children")
+        heap = self.heap(program, "--children", "4")
         child = self.child_of(program)
         self.eventually(lambda: heap.status()["children"], [child])
         own = heap.of(child)
@@ -203,12 +203,27 @@ class Children(AttachTest):
 
     def test_a_detach_leaves_the_children_too(self):
         program = self.program()
-        heap = self.heap(program, "--children")
+        heap = self.heap(program, "--children", "4")
         own = heap.of(self.child_of(program))
         self.eventually(lambda: own.state(), "attached")
         self.assertEqual(heap.stop(), 0)
         self.assertIsNone(own.state())
         self.assertLess(float(program("pairs", 100000, 64)[1]), 500, "probes are left in the child")
+
+    def test_more_children_than_allowed_are_counted_as_missed(self):
+        program = self.program()
+        heap = self.heap(program, "--children", "0")
+        self.child_of(program)
+        self.assertEqual(heap.status()["missed_children"], 0, "nothing is followed")
+        program.process.stdin.write(b"exit\n")
+        program.answer()
+        heap.stop()
+        heap = self.heap(program, "--children", "1")
+        first = self.child_of(program)
+        self.eventually(lambda: heap.of(first).state(), "attached")
+        program("child")  # a grandchild: a quarter of one child is none
+        self.assertEqual(heap.of(first).status()["children"], [])
+        self.assertEqual(heap.status()["children"], [first])
 
     def test_without_the_option_they_are_left_alone(self):
         program = self.program()
@@ -221,7 +236,7 @@ class Children(AttachTest):
 
     def test_a_child_that_executes_a_program_is_not_followed(self):
         program = self.program()
-        heap = self.heap(program, "--children")
+        heap = self.heap(program, "--children", "4")
         child = self.child_of(program)
         own = heap.of(child)
         self.eventually(lambda: own.state(), "attached")

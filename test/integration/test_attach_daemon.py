@@ -68,6 +68,25 @@ class AttachDaemonTest(ApiTest):
         audit = [json.loads(line)["what"] for line in (self.state / "audit.jsonl").read_text().splitlines()]
         self.assertEqual(audit, [f"tracking of PID {program.pid} on", f"tracking of PID {program.pid} off"])
 
+    def test_children_are_attached_with_it_and_left_with_it(self):
+        self.api()
+        program = self.program()
+        answer = self.request("POST", f"/processes/{program.pid}/tracking", {"on": True, "children": True})
+        self.assertEqual(answer.status, 200, answer.body)
+        self.addCleanup(self.memoir, "detach", program.pid)
+        program("child")  # which reads the commands from now on
+        with open(f"/proc/{program.pid}/task/{program.pid}/children") as f:
+            child = int(f.read().split()[0])
+        self.eventually(lambda: self.tracking(child)["source"], lambda s: s == "attach", "the child is attached")
+        program("alloc", 10, 100)
+        self.eventually(lambda: self.heap(child), lambda n: n == 1000, "it is counted by itself")
+        self.assertEqual(self.heap(program.pid), 0)
+        self.switch(program.pid, False)
+        self.eventually(lambda: self.observer(child), lambda o: o is None, "its observer ends with its parent's")
+        self.eventually(lambda: self.tracking(child)["state"], lambda s: s == "none", "its book is gone")
+        refused = self.request("POST", f"/processes/{program.pid}/tracking", {"on": True, "children": 4})
+        self.assertEqual(refused.status, 400, refused.body)
+
     def test_observers_that_ended_are_reaped(self):
         daemon = self.api()
         program = self.program()

@@ -32,7 +32,7 @@ static void picture_has_everything_once(void **state)
 {
     struct world *w = *state;
     struct sample sample;
-    world_process(w);
+    const struct ledger_process *process = world_process(w);
     sample_init(&sample);
     for (int round = 0; round < 3; round++) { /* in the same memory */
         sample_take(&sample, w->ledger, 42, 1000);
@@ -45,6 +45,12 @@ static void picture_has_everything_once(void **state)
         assert_int_equal(p->pid, getpid());
         assert_true(p->reachable);
         assert_int_equal(p->start_ticks, w->self.start_ticks);
+        assert_int_equal(p->pid_ns, w->pid_ns);
+        assert_int_equal(p->exec_id, process->exec_id);
+        assert_int_equal(p->uid, process->uid);
+        assert_string_equal(p->program, process->name);
+        assert_string_equal(p->node, "");
+        assert_int_equal(sample.devices[0].kind, 1);
         assert_int_equal(p->n_values, 4);
         size_t total = sample.first_total, end = sample.n_values;
         assert_int_equal(total, 4);
@@ -109,6 +115,43 @@ static void users_have_a_share_but_sums_have_everything(void **state)
     sample_release(&sample);
 }
 
+/* Many small processes count as one large one does. */
+static void share_of_a_user_is_that_of_all_its_processes(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    static const uint32_t uids[] = {4711, 4711, 4712, 4711, 0};
+    for (uint32_t i = 0; i < 5; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%u.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        b.h.exec_id = i + 1;
+        account_add(&b, MEMOIR_SPACE_HEAP, 0, 1, 10);
+        builder_publish(&b);
+        struct ledger_process *process = add(w, name)->process;
+        ledger_update_state(w->ledger, process);
+        process->uid = uids[i];
+    }
+    ledger_refresh(w->ledger);
+    sample_init(&sample);
+    for (int again = 0; again < 2; again++) { /* each picture begins anew */
+        uint64_t before = sample.left_out;
+        sample_take(&sample, w->ledger, 1, 6); /* each takes 3: heap, blocks, resident size */
+        size_t of[3] = {0};
+        for (size_t i = 0; i < sample.n_processes; i++)
+            of[sample.processes[i].uid == 4711 ? 0 : sample.processes[i].uid == 4712 ? 1 : 2]++;
+        assert_int_equal(of[0], 2);
+        assert_int_equal(of[1], 1);
+        assert_int_equal(of[2], 1);
+        assert_int_equal(sample.left_out, before + 3);
+        assert_int_equal(value_of(&sample, sample.first_total, sample.n_values, 0,
+                                  MEMOIR_SPACE_HEAP, HISTORY_BYTES),
+                         50);
+    }
+    sample_release(&sample);
+}
+
 static void limits_hold_and_what_is_past_them_is_counted(void **state)
 {
     struct sample sample;
@@ -137,6 +180,7 @@ int main(void)
         TEST(what_could_not_be_read_is_absent),
         TEST(the_dead_are_not_in_it),
         TEST(users_have_a_share_but_sums_have_everything),
+        TEST(share_of_a_user_is_that_of_all_its_processes),
         TEST(limits_hold_and_what_is_past_them_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

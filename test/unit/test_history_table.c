@@ -252,6 +252,122 @@ static void what_ended_is_not_there_at_the_end(void **state)
     sample_release(&sample);
 }
 
+/* ---- a row of each kind ---- */
+
+static const char *name_of(uint32_t uid, void *context)
+{
+    return uid == 1000 ? "alice" : NULL;
+}
+
+/* Two processes, a device with a known size, the host, the machine and its memory pressure, at T0 and T0 + 1. */
+static void record_kinds(const char *path)
+{
+    struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 60, &recorder), 0);
+    for (uint64_t s = 0; s < 2; s++) {
+        sample_reset(&sample, (T0 + s) * NS_PER_S);
+        struct sample_device *device = sample_add_device(&sample);
+        device->ordinal = 2;
+        strcpy(device->name, "card");
+        strcpy(device->bus, "0000:01:00.0");
+        for (uint32_t p = 0; p < 2; p++) {
+            struct sample_process *process = sample_add_process(&sample);
+            process->pid = (pid_t)(100 + p);
+            process->start_ticks = 5;
+            process->began_ns = (T0 - 60) * NS_PER_S;
+            process->uid = 1000 + p;
+            strcpy(process->program, "shop");
+            sample_add_value(&sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 1000 + p + s);
+            sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BLOCKS, 7 + p);
+        }
+        sample_totals(&sample);
+        sample_add_value(&sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 2001 + 2 * s);
+        sample_add_value(&sample, 1, MEMOIR_SPACE_DRAM, HISTORY_CAPACITY, 9000);
+        sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 50 + s);
+        sample_add_value(&sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, 400 + s);
+        sample_add_value(&sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, 30 + s);
+        assert_int_equal(recorder_add(recorder, &sample), 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + 2), 0);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static void check_kind(const char *where, const char *show, uint64_t step_s, uint32_t viewer,
+                       const char *expected)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/kinds.db", dir);
+    struct history_world history = {
+        .path = path, .since_s = T0 + 1, .until_s = T0 + 12, .step_s = step_s};
+    struct query_world world = {.history = &history,
+                                .sees_all = !viewer,
+                                .viewer_uid = viewer,
+                                .node = "n",
+                                .user_name = name_of};
+    struct query *query = question(NULL, where, show, "+pid");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    /* The time is answered in whole steps since 1970. */
+    assert_int_equal(history.from_s, (T0 + 1) / step_s * step_s);
+    assert_int_equal(history.to_s, step_s == 1 ? T0 + 12 : T0 + 20);
+    assert_int_equal(history.read_step_s, step_s);
+    char *text = text_of(result);
+    assert_string_equal(text, expected);
+    free(text);
+    query_result_free(result);
+    query_free(query);
+}
+
+static void every_kind_of_series_has_its_names_and_figures(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/kinds.db", dir);
+    record_kinds(path);
+    static const char names[] = "of,series,measure,program,user,uid,pid,node";
+    check_kind(
+        "of=process and measure=bytes", names, 10, 0,
+        "{\"of\":\"process\",\"series\":\"dram\",\"measure\":\"bytes\",\"program\":\"shop\",\"user\":\"alice\",\"uid\":1000,\"pid\":100,\"node\":\"n\"}\n"
+        "{\"of\":\"process\",\"series\":\"dram\",\"measure\":\"bytes\",\"program\":\"shop\",\"user\":\"1001\",\"uid\":1001,\"pid\":101,\"node\":\"n\"}\n");
+    check_kind(
+        "of=process and measure=blocks", names, 10, 0,
+        "{\"of\":\"process\",\"series\":\"heap\",\"measure\":\"blocks\",\"program\":\"shop\",\"user\":\"alice\",\"uid\":1000,\"pid\":100,\"node\":\"n\"}\n"
+        "{\"of\":\"process\",\"series\":\"heap\",\"measure\":\"blocks\",\"program\":\"shop\",\"user\":\"1001\",\"uid\":1001,\"pid\":101,\"node\":\"n\"}\n");
+    check_kind(
+        "of=device", names, 10, 0,
+        "{\"of\":\"device\",\"series\":\"dram\",\"measure\":\"bytes\",\"program\":null,\"user\":null,\"uid\":null,\"pid\":null,\"node\":\"n\"}\n");
+    check_kind(
+        "of=host", names, 10, 0,
+        "{\"of\":\"host\",\"series\":\"heap\",\"measure\":\"bytes\",\"program\":null,\"user\":null,\"uid\":null,\"pid\":null,\"node\":\"n\"}\n");
+    check_kind(
+        "of=system", names, 10, 0,
+        "{\"of\":\"system\",\"series\":\"pressure\",\"measure\":\"percent/100\",\"program\":null,\"user\":null,\"uid\":null,\"pid\":null,\"node\":\"n\"}\n"
+        "{\"of\":\"system\",\"series\":\"used\",\"measure\":\"bytes\",\"program\":null,\"user\":null,\"uid\":null,\"pid\":null,\"node\":\"n\"}\n");
+    check_kind(
+        "of=device",
+        "device_id,device_name,device_bus,ordinal,space,capacity,min,max,last,end,steps", 10, 0,
+        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2001,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+    check_kind("of=device", "min,max,last,steps", 1, 0,
+               "{\"min\":2003,\"max\":2003,\"last\":2003,\"steps\":1}\n");
+    check_kind(
+        "of=host", "device_id,device_name,device_bus,ordinal,space,capacity,last", 10, 0,
+        "{\"device_id\":null,\"device_name\":null,\"device_bus\":null,\"ordinal\":null,\"space\":\"heap\",\"capacity\":null,\"last\":51}\n");
+    check_kind(
+        "of=process and measure=bytes", "pid,start,last_time,last", 10, 0,
+        "{\"pid\":100,\"start\":\"2027-01-15T07:59:00.000Z\",\"last_time\":\"2027-01-15T08:00:01.000Z\",\"last\":1001}\n"
+        "{\"pid\":101,\"start\":\"2027-01-15T07:59:00.000Z\",\"last_time\":\"2027-01-15T08:00:01.000Z\",\"last\":1002}\n");
+    check_kind("of=process and measure=bytes", "pid,last", 10, 1001,
+               "{\"pid\":100,\"last\":1001}\n"
+               "{\"pid\":101,\"last\":1002}\n");
+}
+
 static void a_world_without_history_has_no_rows(void **state)
 {
     struct query *query = question(NULL, NULL, NULL, NULL);
@@ -274,6 +390,7 @@ int main(void)
         cmocka_unit_test(parts_of_three_machines_merge_to_the_joined_one),
         cmocka_unit_test(rows_have_what_the_reader_has),
         cmocka_unit_test(what_ended_is_not_there_at_the_end),
+        cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
         cmocka_unit_test(a_world_without_history_has_no_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

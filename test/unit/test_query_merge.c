@@ -620,6 +620,68 @@ static void a_part_is_of_the_node_that_it_came_from(void **unused)
     query_free(query);
 }
 
+/* `from` is a result of `query` with `n` pets, of which `max` are kept, as one viewer asked for it on one node. */
+static struct query_result *part_of(const struct query *query, size_t n, size_t max,
+                                    const char *node, bool sees_all, uint32_t uid, uint64_t time_ns)
+{
+    static struct pet pets[9];
+    struct query_result *result = NULL;
+    random_pets(pets, ARRAY_LEN(pets));
+    assert_int_equal(query_result_new(query, max, &result), 0);
+    pets_add(result, pets, n);
+    struct query_origin origin = {.sees_all = sees_all, .viewer_uid = uid, .time_ns = time_ns};
+    snprintf(origin.node, sizeof(origin.node), "%s", node);
+    result_add_origin(result, &origin);
+    return result;
+}
+
+static void merged_answer_is_for_who_may_see_the_least(void **unused)
+{
+    static const struct {
+        bool sees_all[2];
+        const char *nodes[2];
+        uint64_t times[2];
+        bool all;
+        const char *node;
+        uint64_t time;
+    } cases[] = {
+        {{true, true}, {"a", "a"}, {5, 7}, true, "a", 5},
+        {{true, false}, {"a", "b"}, {7, 5}, false, "", 5},
+        {{false, true}, {"a", "b"}, {5, 5}, false, "", 5},
+        {{false, false}, {"a", "a"}, {9, 8}, false, "a", 8},
+    };
+    struct query *query = pet_query(&(struct query_spec){.show = "name"});
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (int sent = 0; sent < 2; sent++) { /* directly, or as bytes */
+            struct query_result *parts[2], *whole = new_result(query);
+            for (size_t k = 0; k < 2; k++) {
+                bool all = cases[i].sees_all[k];
+                parts[k] = part_of(query, 5 + k, 4, cases[i].nodes[k], all, all ? 0 : 1000,
+                                   cases[i].times[k]);
+                struct buffer bytes = BUFFER_INIT(1 << 20);
+                if (sent) {
+                    assert_int_equal(query_partial_write(parts[k], &bytes), 0);
+                    assert_int_equal(query_partial_read(whole, bytes.data, bytes.len), 0);
+                } else {
+                    assert_int_equal(query_result_merge(whole, parts[k]), 0);
+                }
+                buffer_release(&bytes);
+                query_result_free(parts[k]);
+            }
+            const struct query_origin *origin = query_result_origin(whole);
+            assert_int_equal(origin->sees_all, cases[i].all);
+            assert_int_equal(origin->viewer_uid, cases[i].all ? 0 : 1000);
+            assert_string_equal(origin->node, cases[i].node);
+            assert_int_equal(origin->time_ns, cases[i].time);
+            /* What did not fit in a part is counted in the whole. */
+            assert_int_equal(query_result_left_out(whole), 1 + 2);
+            assert_int_equal(query_result_matched(whole), 5 + 6);
+            query_result_free(whole);
+        }
+    }
+    query_free(query);
+}
+
 /* A machine that may send few rows only says that there were more. */
 static void a_part_that_was_cut_is_incomplete(void **unused)
 {
@@ -722,6 +784,7 @@ int main(void)
         cmocka_unit_test(head_of_a_part_is_text_of_limited_length),
         cmocka_unit_test(rows_that_parts_dropped_add_up),
         cmocka_unit_test(a_part_is_of_the_node_that_it_came_from),
+        cmocka_unit_test(merged_answer_is_for_who_may_see_the_least),
         cmocka_unit_test(a_part_that_was_cut_is_incomplete),
         cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),
     };
