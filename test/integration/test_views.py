@@ -84,8 +84,8 @@ VIEWS = [
 # Tables that no command of one machine shows, or whose rows do not stand still, and why that is fine.
 ELSEWHERE = {
     "events": "kept in memoird alone: test_api compares /events, /query and the stream",
-    "cgroups": "figures of cgroups change by themselves: test_cgroups compares the command and the route",
-    "explain": "taken anew for each question: test_explain compares memoir explain with the route",
+    "cgroups": "figures of cgroups change by themselves: test_cgroups compares the command with memoird",
+    "explain": "taken anew for each question: test_explain asks the command, the table and the route",
 }
 
 
@@ -152,7 +152,7 @@ class Views(ApiTest):
         """Where the command finds the same world: options of its own."""
         name = command[0]
         if table.endswith("_past"):  # the step of 10 seconds that the stopped clock stands in
-            return ["--at", "now"] + (["--state", self.state] if name != "devices" else [])
+            return ["--at", "now", "--state", self.state]
         if table == "history":
             return ["--since", "10m", "--step", "10s", "--state", self.state]
         if table == "leaks":
