@@ -16,6 +16,7 @@ START_S = 10  # imports, first compilations; what comes later is part of the wat
 # Buffers that a runtime takes from malloc: its own function is the name.
 RUNTIME_SITES = r"^(node::|v8::.*ArrayBuffer|Unsafe_AllocateMemory)"
 RUNTIME = "outside malloc"  # the space of rows that are no call sites
+BOOKLESS = {"Go"}  # linked statically: nothing can be preloaded, so each is watched by its PID, as a whole
 
 
 def build_all(folder):
@@ -77,7 +78,7 @@ def judge(rows, language, kind):
     line = wanted(language, kind)
     grown = [row for row in rows if row["verdict"] in ("leak", "growing")]
     named = [row for row in grown if (row["site"] or "").split(" ")[0] == line] if line else \
-        [row for row in grown if row["space"] == RUNTIME or re.search(RUNTIME_SITES, row["site"] or "")]
+        [row for row in grown if row["space"] == RUNTIME or row["space"] == "resident" and row["site"] or re.search(RUNTIME_SITES, row["site"] or "")]
     told = max(named or grown, key=lambda row: row["growth"] or 0, default=None)
     return line, grown, named, told
 
@@ -104,10 +105,12 @@ def bench(build, results, mode, quick):
             if language in commands:
                 running.append((language, kind, start(memoir, books, commands[language], kind, mode)))
         time.sleep(START_S)
-        answer = json.loads(subprocess.run([memoir, "leaks", "--dir", books, "--for", f"{seconds}s", "--json", "--all"],
-                                           capture_output=True, check=True).stdout)
-        table(mode, seconds, running, answer["rows"])
-        (results / f"{mode}.json").write_text(json.dumps(grown_rows(answer["rows"]), indent=1) + "\n")
+        watch = [memoir, "leaks", "--dir", books, "--for", f"{seconds}s", "--json", "--all"]
+        watches = [subprocess.Popen([*watch, *pid], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                   for pid in ([], *([str(child.pid)] for language, _, child in running if language in BOOKLESS))]
+        rows = [row for done in watches for row in json.loads(done.communicate()[0])["rows"]]
+        table(mode, seconds, running, rows)
+        (results / f"{mode}.json").write_text(json.dumps(grown_rows(rows), indent=1) + "\n")
     finally:
         for _, _, child in running:
             try:

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "cli/table.h"
 #include "cli/top.h"
+#include "profile/site_lines.h"
 #include "profile/site_names.h"
 #include "query/query.h"
 
@@ -79,8 +80,17 @@ static int ask(const struct query_world *world, const struct query_spec *spec, s
 
 struct naming {
     struct site_names *symbols;
+    struct site_lines lines;
     uint64_t until_ns;
 };
+
+static bool line_in_time(const struct ledger_book *book, uint32_t site, struct query_site *ret_site,
+                         void *context)
+{
+    struct naming *naming = context;
+    return clock_monotonic_ns() < naming->until_ns &&
+           site_lines_find(&naming->lines, book, site, ret_site);
+}
 
 /* A name that takes too long is left to a later look. */
 static bool name_in_time(const struct query_code *code, struct query_source *ret_source,
@@ -89,6 +99,11 @@ static bool name_in_time(const struct query_code *code, struct query_source *ret
     const struct naming *naming = context;
     return clock_monotonic_ns() < naming->until_ns &&
            site_names_source(naming->symbols, code, ret_source);
+}
+
+static void naming_release(struct naming *naming)
+{
+    site_lines_release(&naming->lines);
 }
 
 enum { LARGEST_KEY, LARGEST_BYTES, LARGEST_BLOCKS, LARGEST_CALLS };
@@ -151,9 +166,11 @@ static uint64_t bytes_of_all(const struct query_result *result)
 
 static int take(struct top_sites *sites, struct top *t, pid_t pid)
 {
-    struct naming naming = {t->symbols, clock_monotonic_ns() + NAMING_NS};
+    MEMOIR_CLEANUP(naming_release)
+    struct naming naming = {t->symbols, {.symbols = t->symbols}, clock_monotonic_ns() + NAMING_NS};
     struct query_world world = top_source_world(&t->source);
     world.source_of = t->symbols ? name_in_time : NULL;
+    world.site_of = t->symbols ? line_in_time : NULL;
     world.context = &naming;
     MEMOIR_CLEANUP(answer_release)
     struct answer largest = {0};

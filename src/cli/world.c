@@ -48,6 +48,14 @@ static bool source_of(const struct query_code *code, struct query_source *ret_so
     return site_names_source(world->symbols, code, ret_source);
 }
 
+static bool site_of(const struct ledger_book *book, uint32_t site, struct query_site *ret_site,
+                    void *context)
+{
+    struct world *world = context;
+    world->lines.symbols = world->symbols;
+    return site_lines_find(&world->lines, book, site, ret_site);
+}
+
 static int no_list(struct world *world, const struct world_options *options, const char *state)
 {
     if (!world->told) /* again and again, with --watch */
@@ -151,6 +159,7 @@ static int look_at_history(struct world *world, const struct world_options *opti
 
 static int look_at_books(struct world *world, const struct world_options *options)
 {
+    site_lines_release(&world->lines);
     ledger_freep(&world->ledger);
     world->ledger = NULL;
     return ledger_scan(options->dir, &world->ledger);
@@ -269,6 +278,7 @@ int world_look(struct world *world, const struct world_options *options, const s
         .viewer_uid = geteuid(),
         .user_name = user_name,
         .source_of = world->symbols ? source_of : NULL,
+        .site_of = world->symbols ? site_of : NULL,
         .context = world,
     };
     return r;
@@ -298,6 +308,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
                                 .viewer_uid = geteuid(),
                                 .user_name = user_name,
                                 .source_of = symbols ? source_of : NULL,
+                                .site_of = symbols ? site_of : NULL,
                                 .context = &names};
     MEMOIR_CLEANUP(query_freep)
     struct query *query = NULL;
@@ -310,6 +321,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
         r = query_run(query, &world, result);
     if (r == 0)
         r = query_result_finish(result);
+    site_lines_release(&names.lines);
     if (r < 0) {
         query_result_free(result);
         return r;
@@ -321,6 +333,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
 
 void world_release(struct world *world)
 {
+    site_lines_release(&world->lines);
     ledger_freep(&world->ledger);
     host_free(world->host);
     cgroups_freep(&world->cgroups);

@@ -13,6 +13,7 @@
 #include "explain/table.h"
 #include "history/past.h"
 #include "history/table.h"
+#include "profile/site_lines.h"
 #include "profile/suspects.h"
 #include "profile/tables.h"
 #include "query/query.h"
@@ -43,6 +44,7 @@ struct world {
     struct explain_world explain;
     char history_path[PS_STATE_PATH_MAX + 64];
     struct site_names *symbols; /* NULL: names stay offsets */
+    struct site_lines lines;    /* of the book that was looked at last */
     bool no_symbols;            /* leave it so */
     struct profile_world profile;
     struct suspects suspects;

@@ -38,6 +38,14 @@ static bool source_of(const struct query_code *code, struct query_source *ret_so
     return site_names_source(asking->names, code, ret_source);
 }
 
+static bool site_of(const struct ledger_book *book, uint32_t site, struct query_site *ret_site,
+                    void *context)
+{
+    struct process_asking *asking = context;
+    asking->lines.symbols = asking->names;
+    return site_lines_find(&asking->lines, book, site, ret_site);
+}
+
 int process_asking_open(struct job *job, struct process_asking *asking)
 {
     struct symbolizer *symbols = api_symbols(job, &job->part);
@@ -54,6 +62,7 @@ int process_asking_open(struct job *job, struct process_asking *asking)
         .sees_all = true, /* whose it is was looked at before */
         .user_name = user_name,
         .source_of = source_of,
+        .site_of = site_of,
         .context = asking,
         .time_max_ns = READ_MS * NS_PER_MS,
     };
@@ -62,6 +71,7 @@ int process_asking_open(struct job *job, struct process_asking *asking)
 
 void process_asking_release(struct process_asking *asking)
 {
+    site_lines_release(&asking->lines);
     ledger_freep(&asking->ledger);
     site_names_freep(&asking->names);
 }

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "profile/site_lines.h"
 #include "profile/tables.h"
 #include "query/query.h"
 
@@ -32,6 +33,7 @@ struct process_asking {
     const struct process_wish *wish;
     struct ledger *ledger;
     struct site_names *names;
+    struct site_lines lines;
     struct profile_world profile;
     struct query_world world;
 };

@@ -39,6 +39,7 @@ struct host;
 struct json;
 struct suspects;
 struct ledger;
+struct ledger_book;
 struct profile_world;
 struct query;
 struct query_result;
@@ -177,6 +178,14 @@ struct query_source {
     uint32_t line;
 };
 
+/* The line that speaks for a call site of a book. Texts are NULL where they are not known. */
+struct query_site {
+    const char *text;  /* for people: "train.c:42 load" */
+    const char *frame; /* "PATH+0xOFFSET"; of a script "FILE:LINE" */
+    const char *function, *file;
+    uint32_t line;
+};
+
 /* The rule about details, for every surface: root (`sees_all`) sees those of all processes, a user those of
  * that user's own. Details are command lines, paths, call sites, tags and single blocks; of a process that ended also
  * its program and how it ended. */
@@ -214,7 +223,11 @@ struct query_world {
      * called by module and offset, "train+0x1234". */
     bool (*source_of)(const struct query_code *code, struct query_source *ret_source,
                       void *context);
-    void *context; /* of the two */
+    /* The line of the program's own code that asked at a site of a book, which may be further out than the caller
+     * (profile/site_lines.h); false: not known, and source_of serves. Texts stay until the next book. NULL: none is. */
+    bool (*site_of)(const struct ledger_book *book, uint32_t site, struct query_site *ret_site,
+                    void *context);
+    void *context; /* of the three */
 
     uint64_t time_max_ns; /* for the reading of blocks and sites; 0: no limit */
 };

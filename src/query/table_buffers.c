@@ -91,6 +91,26 @@ static int name_frame(struct query_book *book, uint64_t frame, struct code_name 
     return code_name_make(world, &code, &book->texts, ret_name);
 }
 
+static const char *text_copy(struct query_book *book, const char *text)
+{
+    return text ? arena_text(&book->texts, text, strlen(text)) : NULL;
+}
+
+/* By the line of the program's own code, where the world knows it. */
+static bool name_line(struct query_book *book, uint32_t number, struct code_name *ret_name)
+{
+    const struct query_world *world = book->scan->world;
+    struct query_site site;
+    if (!world->site_of || !world->site_of(book->book, number, &site, world->context))
+        return false;
+    *ret_name = (struct code_name){.site = text_copy(book, site.text),
+                                   .frame = text_copy(book, site.frame),
+                                   .function = text_copy(book, site.function),
+                                   .file = text_copy(book, site.file),
+                                   .line = site.line};
+    return ret_name->site != NULL;
+}
+
 /* NULL where it is unknown. */
 static const struct code_name *site_name(struct query_book *book, uint32_t number)
 {
@@ -99,7 +119,7 @@ static const struct code_name *site_name(struct query_book *book, uint32_t numbe
         return NULL;
     struct code_name *name = &book->names[number];
     const struct book_site *site = &book->sites.sites[number];
-    if (!name->site &&
+    if (!name->site && !name_line(book, number, name) &&
         (!site->frames || name_frame(book, book_sites_frame(&book->sites, site), name) < 0))
         return NULL;
     return name;

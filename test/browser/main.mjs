@@ -6,6 +6,7 @@ import { crowdTests } from './crowd.mjs'
 import { cudaTests } from './cuda.mjs'
 import { entryTests } from './entry.mjs'
 import { looksTests } from './looks.mjs'
+import { newcomerTests } from './newcomer.mjs'
 import { restartTests } from './restart.mjs'
 import { screenTests } from './screens.mjs'
 import { trackingTests } from './tracking.mjs'
@@ -24,7 +25,7 @@ async function start() {
 
 const list = []
 const only = process.env.MEMOIR_BROWSER_ONLY ? new RegExp(process.env.MEMOIR_BROWSER_ONLY) : null
-for (const add of [entryTests, screenTests, trackingTests, cudaTests, clusterTests, crowdTests, looksTests, restartTests])
+for (const add of [entryTests, screenTests, trackingTests, newcomerTests, cudaTests, clusterTests, crowdTests, looksTests, restartTests])
   add(scene, (name, run) => (only?.test(name) ?? true) && list.push([name, run]))
 
 const reason = missing()

@@ -9,7 +9,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 
 export const BUILD = process.env.MEMOIR_BUILD_ROOT ?? 'build'
 const MEMOIRD = join(BUILD, 'src/daemon/memoird')
-const MEMOIR = join(BUILD, 'src/cli/memoir')
+export const MEMOIR = join(BUILD, 'src/cli/memoir')
 export const SIEVE = join(BUILD, 'test/browser/sieve')
 
 /** A limit for what is broken, never a wait. */

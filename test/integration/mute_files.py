@@ -74,7 +74,7 @@ class MuteFiles:
 
     def handle(self, request):
         _, kind, unique, node = struct.unpack_from("<IIQQ", request)
-        if self.mute_all and kind not in (FORGET, INTERRUPT, DESTROY, RELEASE):
+        if self.mute_all and kind not in (FORGET, INIT, INTERRUPT, DESTROY, RELEASE):
             self.asked.set()
         elif kind == READ:
             self.asked.set()

@@ -79,6 +79,9 @@ class Lines(CommandTest):
         of = {row["site"]: row["via"] for row in explained}
         self.assertEqual(of[line("xmalloc", "line_read")], "xmalloc")
         self.assertIn(line("node", "node_new"), of)
+        for table in ("sites", "buffers"):
+            rows = json.loads(memoir("query", table, "--dir", self.dir, "--where", f"pid={pid}", "--by", "site", "--json", check=0).stdout)["rows"]
+            self.assertIn(line("xmalloc", "line_read"), {row["site"] for row in rows}, table)
         lost = json.loads(memoir("leaks", "--dir", self.dir, "--scan", "--all", "--json", pid, check=0).stdout)
         names = {row["site"]: row["via"] for row in lost["sites"]}
         self.assertEqual(names[line("xmalloc", "line_read")], "xmalloc")

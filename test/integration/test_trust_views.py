@@ -71,7 +71,7 @@ class Views(ApiTest):
         home.chmod(0o755)
         self.victim = Process([
             *as_user(VICTIM), "env", f"MEMOIR_DIR={self.books}", f"SLURM_JOB_ID={WORD}7", f"SLURM_JOB_NAME={WORD}", MEMOIR, "run", "--track",
-            sys.executable, home / "program.py", self.path, f"--{WORD}-argument"], cwd="/")
+            "/usr/bin/python3", home / "program.py", self.path, f"--{WORD}-argument"], cwd="/")
         self.addCleanup(self.victim.close)
         self.pid = int(self.victim.out.wait(r"^ready \d+$").split()[1])
         self.asker = subprocess.Popen([*as_user(NOBODY), sys.executable, "-c", ASKER, self.http], stdin=subprocess.PIPE,

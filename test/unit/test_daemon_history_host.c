@@ -109,6 +109,10 @@ static void the_largest_are_noted(void **state)
         assert_false(sample.processes[i].has_pss); /* nobody was probed */
         assert_true(sample.processes[i].rss_bytes > 4 << 20);
         assert_true(sample.processes[i].program[0]);
+        assert_int_equal(sample.processes[i].uid, geteuid());
+        assert_true(sample.processes[i].reachable);
+        assert_true(sample.processes[i].start_ticks > 0);
+        assert_true(sample.processes[i].began_ns <= clock_real_ns());
     }
     sample_release(&sample);
 }
@@ -204,7 +208,7 @@ static void processes_of_the_picture_get_their_sizes(void **state)
 static void the_machine_is_there_with_parts_that_add_up(void **state)
 {
     struct sample sample = picture(0, 0, 1000);
-    uint64_t total = 0, sum = 0;
+    uint64_t total = 0, sum = 0, parts = 0;
     unsigned pressures = 0;
     for (size_t i = 0; i < sample.n_values; i++) {
         if (sample.values[i].metric == HISTORY_PRESSURE) {
@@ -215,11 +219,17 @@ static void the_machine_is_there_with_parts_that_add_up(void **state)
         assert_int_equal(sample.values[i].metric, HISTORY_SYSTEM);
         if (sample.values[i].space == HISTORY_SYSTEM_TOTAL)
             total = sample.values[i].value;
-        if (sample.values[i].space >= HISTORY_SYSTEM_PARTS)
+        if (sample.values[i].space >= HISTORY_SYSTEM_PARTS) {
+            uint32_t part = sample.values[i].space - HISTORY_SYSTEM_PARTS;
+            assert_true(part < HOST_PARTS);
+            assert_false(parts >> part & 1); /* each is there once */
+            parts |= UINT64_C(1) << part;
             sum += sample.values[i].value;
+        }
     }
     assert_true(total > 0);
     assert_true(sum >= total);
+    assert_int_equal(parts, (UINT64_C(1) << HOST_PARTS) - 1);
     char line[64] = "";
     FILE *psi = fopen("/proc/pressure/memory", "re");
     bool measured = psi && fgets(line, sizeof(line), psi);

@@ -445,9 +445,91 @@ static void every_verdict_and_reason_has_words(void **state)
     }
 }
 
+/* ---- words ---- */
+
+static void verdicts_are_explained_with_their_figures(void **unused)
+{
+    static const struct {
+        struct detect_result result;
+        const char *text;
+    } cases[] = {
+        {{.reason = DETECT_TOO_SHORT, .needs_ns = 120 * NS_PER_S}, "watched 1m, needs 2m."},
+        {{.reason = DETECT_TOO_FEW}, "too few looks in 1m."},
+        {{DETECT_STEADY, DETECT_IDLE}, "nothing changed in 1m."},
+        {{DETECT_STEADY, DETECT_SHRINKS}, "it holds less than 1m ago."},
+        {{DETECT_STEADY, DETECT_ONE_OFF, .quiet_ns = 30 * NS_PER_S},
+         "it took memory once, and has not grown in the 30.0 s since."},
+        {{DETECT_STEADY, DETECT_TEETH, .fall_bytes = 5000},
+         "what it gains it gives back: the largest fall in 1m was 5.0 kB."},
+        {{DETECT_STEADY, DETECT_CHURN, .freed_share = 0.5},
+         "no growth in 1m: 50 % of what it allocated was freed."},
+        {{DETECT_STEADY, DETECT_CHURN, .freed_share = 0.9999},
+         "no growth in 1m: 99.99 % of what it allocated was freed."},
+        {{DETECT_STEADY, DETECT_CHURN, .freed_share = 0}, "no growth in 1m: nothing was freed."},
+        {{DETECT_STEADY, DETECT_CHURN, .freed_share = -1}, "no growth in 1m."},
+        {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = 0.25},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, without slowing; 25 % of what it allocated was "
+         "freed."},
+        {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = 0, .ages_even = true},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, without slowing; nothing was freed, and live "
+         "blocks are of all ages."},
+        {{DETECT_WARMING, DETECT_STOPPED, .quiet_ns = 30 * NS_PER_S},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, and stopped 30.0 s ago: a warm-up, or a cache "
+         "that is full."},
+        {{DETECT_WARMING, DETECT_SLOWING, .rate_then = 100},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, ever more slowly (6.0 kB/min at first): a "
+         "warm-up, or a cache that fills."},
+        {{DETECT_GROWING, DETECT_TEETH, .fall_bytes = 5000},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but it has given back 5.0 kB at once before."},
+        {{DETECT_GROWING, DETECT_BURSTS, .fall_bytes = 5000},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but it has given back 5.0 kB at once before: "
+         "collected in bursts."},
+        {{DETECT_GROWING, DETECT_BURSTS, .elsewhere = true},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but another process of this program has given "
+         "such memory back at once: collected in bursts."},
+        {{DETECT_GROWING, DETECT_WAITS},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals; such memory is freed when garbage is collected, "
+         "which was not seen yet: waiting for the first collection."},
+        {{DETECT_GROWING, DETECT_FREES_LATE, .ever_freed = 0.75},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but it has freed 75 % of all it ever took: it "
+         "may free in bulk, later."},
+        {{DETECT_GROWING, DETECT_SLOWER_NOW, .rate_then = 1000},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but grew by 60.0 kB/min before: it may be "
+         "warming up."},
+        {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = -1, .empty = true, .grown_blocks = 1},
+         "rose by 1 block of no bytes in 1m, in 3 of 4 intervals, without slowing."},
+        {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = -1, .empty = true, .grown_blocks = 1234},
+         "rose by 1,234 blocks of no bytes in 1m, in 3 of 4 intervals, without slowing."},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct detect_result r = cases[i].result;
+        struct buffer text = BUFFER_INIT(1000);
+        r.span_ns = 60 * NS_PER_S;
+        r.grown_bytes = 2000;
+        r.windows = 5;
+        r.rises = 3;
+        detect_explain(&r, &text);
+        assert_string_equal(buffer_string(&text), cases[i].text);
+        buffer_release(&text);
+    }
+}
+
+static void rates_a_minute_are_rounded_and_never_negative(void **unused)
+{
+    assert_int_equal(detect_per_minute(1), 60);
+    assert_int_equal(detect_per_minute(0.01), 1); /* 0.6 */
+    assert_int_equal(detect_per_minute(0.008), 0);
+    assert_int_equal(detect_per_minute(0.025), 2); /* 1.5 */
+    assert_int_equal(detect_per_minute(0), 0);
+    assert_int_equal(detect_per_minute(-5), 0);
+    assert_int_equal(detect_per_minute(1e300), UINT64_MAX / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts_are_explained_with_their_figures),
+        cmocka_unit_test(rates_a_minute_are_rounded_and_never_negative),
         cmocka_unit_test(blocks_without_bytes_are_judged_by_their_number),
         cmocka_unit_test(mann_kendall_is_that_of_the_textbook),
         cmocka_unit_test(ties_lower_the_variance),

@@ -296,8 +296,34 @@ static void leaks_are_told_from_what_is_steady_and_from_warm_ups(void **unused)
     assert_non_null(strstr(first->frame, "test_growth+0x"));
     assert_true(first->headroom.kind == HEADROOM_MACHINE ||
                 first->headroom.kind == HEADROOM_CGROUP);
-    assert_true(first->left_ns != UINT64_MAX);
+    double left_s = (double)first->headroom.bytes / first->result.bytes_per_s;
+    assert_true(fabs((double)first->left_ns / NS_PER_S - left_s) < 0.01 * left_s);
+    assert_true(steady->left_ns == UINT64_MAX && warm->left_ns == UINT64_MAX);
+    assert_int_equal(steady->headroom.kind, HEADROOM_UNKNOWN); /* it grows into nothing */
     assert_int_equal(leaks.verdicts[DETECT_LEAK], 2);
+    size_t judged = 0;
+    for (size_t i = 0; i < DETECT_VERDICTS; i++)
+        judged += leaks.verdicts[i];
+    assert_int_equal(leaks.judged, judged);
+    assert_true(judged >= 4 && leaks.n == judged);
+    assert_int_equal(leaks.span_ns, (LOOKS - 1) * (NS_PER_S / 4));
+    assert_false(leaks.incomplete);
+    /* It has been growing all the time, and its small chart is a straight line. */
+    assert_true(first->growing_ns > leaks.span_ns - leaks.span_ns / 10);
+    assert_true(first->growing_ns <= leaks.span_ns);
+    assert_int_equal(first->n_spark, LEAK_SPARK);
+    for (unsigned i = 0; i < LEAK_SPARK; i++) {
+        double expected = (double)first->live_bytes * (i + 1) / LEAK_SPARK;
+        assert_true(fabs((double)first->spark[i] - expected) < 0.02 * (double)first->live_bytes);
+        assert_int_equal(steady->spark[i], 300 * KIB);
+    }
+    assert_int_equal(first->spark[LEAK_SPARK - 1], first->live_bytes);
+    assert_int_equal(warm->spark[LEAK_SPARK - 1], warm->spark[LEAK_SPARK - 2]);
+    assert_false(first->fell || first->outside);
+    assert_true(first->key && second->key && first->key != second->key);
+    assert_int_equal(first->process->pid, getpid());
+    for (size_t i = 1; i < leaks.n; i++) /* leaks, then what grows, then the rest */
+        assert_true(leaks.rows[i - 1].result.verdict >= leaks.rows[i].result.verdict);
     leaks_release(&leaks);
 
     /* Only suspects, and only in time. */
@@ -321,6 +347,12 @@ static bool nobody(const struct ledger_process *process, void *context)
     return false;
 }
 
+static bool own(const struct ledger_process *process, void *context)
+{
+    ++*(size_t *)context;
+    return process->pid == getpid();
+}
+
 static void processes_that_nobody_asked_for_are_left_out(void **unused)
 {
     struct growth *growth;
@@ -332,6 +364,13 @@ static void processes_that_nobody_asked_for_are_left_out(void **unused)
                                 &(struct leaks_options){.all = true, .wanted = nobody}, &leaks),
                      0);
     assert_int_equal(leaks.judged, 0);
+    leaks_release(&leaks);
+    size_t asked = 0;
+    assert_int_equal(
+        leaks_take(growth, follow_ledger(follow),
+                   &(struct leaks_options){.all = true, .wanted = own, .context = &asked}, &leaks),
+        0);
+    assert_true(leaks.judged > 0 && asked > 0);
     leaks_release(&leaks);
     growth_free(growth);
     give(id);

@@ -335,9 +335,9 @@ static void memory_and_threads_of_a_living_process_are_told(void **state)
     assert_int_equal(proc_memory_read(getpid(), &memory), 0);
     assert_true(p->valid & LEDGER_HAS_RSS);
     assert_true(p->valid & LEDGER_HAS_THREADS);
-    assert_int_equal(p->vms_bytes, memory.vms_bytes);
-    assert_true(p->rss_bytes > memory.rss_bytes / 2 && p->rss_bytes <= memory.rss_bytes);
-    assert_true(p->shared_bytes > memory.shared_bytes / 2);
+    assert_true(p->vms_bytes > memory.vms_bytes / 2 && p->vms_bytes < memory.vms_bytes * 2);
+    assert_true(p->rss_bytes > memory.rss_bytes / 2 && p->rss_bytes < memory.rss_bytes * 2);
+    assert_true(p->shared_bytes > memory.shared_bytes / 2 && p->shared_bytes < p->rss_bytes * 2);
     assert_int_equal(p->threads, 1);
     uint32_t valid = p->valid;
     p->pid_proved = false;
