@@ -208,9 +208,9 @@ struct memoir_trace_block {
     uint64_t start_ns, end_ns;
     uint32_t site, flags;
     int device, tid, space;
-    int state;  /* enum memoir_trace_state */
-    int end;    /* 0 none, 1 freed, 2 reset, 3 exit, 4 not seen */
-    int owner;  /* 0 own, 1 shared, 2 registered, 3 virtual, 4 mapping, 5 known from copies only */
+    int state; /* enum memoir_trace_state */
+    int end;   /* 0 none, 1 freed, 2 reset, 3 exit, 4 not seen */
+    int owner; /* 0 own, 1 shared, 2 registered, 3 virtual, 4 mapping, 5 known from copies only, 6 of a CUDA graph */
     int active; /* at most one block of an address is */
     int found;  /* was live before tracing began */
     struct memoir_trace_flow flow[MEMOIR_TRACE_DIRECTIONS];

@@ -28,6 +28,7 @@ enum { OUTPUT_MAX = 256 << 20, WATCH_MIN_MS = 50, WHERE_MAX = 4096 };
 
 struct devices_values {
     struct command_common common;
+    const char *state;
     struct view_options view;
     const char *dir;
     const char *device;
@@ -57,6 +58,9 @@ static const struct option_spec options[] = {
     VIEW_OPTIONS_PRINT,
     OPTIONS_PAST,
     OPTIONS_ELSEWHERE,
+    {"state", 0, OPTION_STRING, AT(state), "DIR",
+     "with --at and --since: the daemon's state directory (default: that of the daemon that runs)",
+     .completion = COMPLETE_DIRECTORY},
     OPTION_DIR,
     {0},
 };

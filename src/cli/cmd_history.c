@@ -127,7 +127,7 @@ static const struct command_section sections[] = {
      "most: it can have been no more. Sums of devices and of the host are exact."},
     {"JSON",
      "The document is one object: \"schema\" (\"memoir.history/1\"), \"since\", \"until\", "
-     "\"step_seconds\", \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "
+     "\"step\" (seconds), \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "
      "who it is (\"pid\", \"user\", \"program\", \"device\", \"device_name\", \"device_uid\", "
      "\"device_bus\", \"space\"; what does not apply is left out, and a device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
      "a step: \"last_values\", the value at its end, and \"max_values\", the largest in it. A step "

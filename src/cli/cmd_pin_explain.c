@@ -108,7 +108,9 @@ static void fill(struct table *table, const struct pin_state *s, const struct pi
              pin_reason_text((enum pin_reason)b->reason));
     table_set_text(table, C_WHY, text);
     table_set_text(table, C_REASON, pin_reason_word((enum pin_reason)b->reason));
-    table_set_text(table, C_SITE, pin_label(names, s, b->site, 0, text));
+    table_set_text(table, C_SITE,
+                   b->reason == PIN_REASON_RING ? "staging ring"
+                                                : pin_label(names, s, b->site, 0, text));
     snprintf(text, sizeof(text), "0x%" PRIx64, b->address);
     table_set_text(table, C_ADDRESS, text);
     table_set_number(table, C_TO, b->copies[0]);

@@ -77,7 +77,7 @@ static const struct column columns[] = {
                     COLUMN_HIDE_EMPTY, 3},
     [HOT_SYSTEM] = {"system", "SYSTEM", "what the operating system did to the range", COLUMN_TEXT,
                     COLUMN_HIDE_EMPTY, 4},
-    [HOT_AGE] = {"age_seconds", "AGE",
+    [HOT_AGE] = {"age", "AGE",
                  "time since it was allocated or first seen; of an ended one, how long it lived",
                  COLUMN_AGE, COLUMN_FINE, 5},
     [HOT_STATE] = {"state", "STATE",

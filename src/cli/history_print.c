@@ -398,7 +398,7 @@ int history_print_json(const struct read_result *result, const struct history_st
     json_field_string(&json, "schema", "memoir.history/1");
     json_time(&json, "since", result->since_s);
     json_time(&json, "until", result->until_s);
-    json_field_u64(&json, "step_seconds", result->step_s);
+    json_field_u64(&json, "step", result->step_s);
     json_field_string(&json, "unit", style->blocks ? "blocks" : "bytes");
     json_key(&json, "series");
     json_array_begin(&json);

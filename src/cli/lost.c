@@ -432,7 +432,7 @@ static int print_json(struct lost *lost, const struct table *t, struct buffer *o
             json_object_begin(&json);
             json_field_string(&json, "address", address);
             json_field_u64(&json, "bytes", block->bytes);
-            json_field_u64(&json, "age_seconds", age_ns(lost, block) / NS_PER_S);
+            json_field_u64(&json, "age", age_ns(lost, block) / NS_PER_S);
             json_object_end(&json);
         }
         json_array_end(&json);

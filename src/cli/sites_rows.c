@@ -100,7 +100,7 @@ const struct column sites_columns[] = {
     [COL_CALL_RATE] = {"calls_per_second", "CALLS/S",
                        "with --for and --every: blocks that it asks for each second", COLUMN_NUMBER,
                        COLUMN_HIDE_EMPTY, 6},
-    [COL_AGE] = {"age_seconds", "SINCE", "since it asked for the first time", COLUMN_AGE, 0, 50},
+    [COL_AGE] = {"age", "SINCE", "since it asked for the first time", COLUMN_AGE, 0, 50},
     [COL_FIRST_SEEN] = {"first_seen", NULL, "when it asked for the first time", COLUMN_TIME,
                         COLUMN_EXPORT_ONLY},
     [COL_SITES] = {"sites", NULL, "sites of the book that were put together", COLUMN_NUMBER,

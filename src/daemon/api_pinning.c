@@ -80,7 +80,9 @@ static void blocks_json(struct json *json, const struct pin_state *s, struct sym
                  b->pinned && s->mode == PIN_SHADOW ? "would be pinned: " : "",
                  pin_reason_text((enum pin_reason)b->reason));
         json_field_string(json, "why", text);
-        json_field_string(json, "site", pin_label(names, s, b->site, pid, text));
+        json_field_string(json, "site",
+                          b->reason == PIN_REASON_RING ? "staging ring"
+                                                       : pin_label(names, s, b->site, pid, text));
         json_object_end(json);
     }
     json_array_end(json);

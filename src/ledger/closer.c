@@ -30,7 +30,7 @@ struct closer {
     size_t n_asked, next_asked;
     struct told told[CLOSER_BOOKS_MAX];
     size_t n_told;
-    uint64_t next_ns;
+    uint64_t next_ns, every_ns;
     size_t
         skip; /* books whose turn was before; judging them all may take longer than there is time */
 };
@@ -87,11 +87,12 @@ static bool is_asked_for(const struct leak *leak)
            (leak->result.verdict == DETECT_LEAK || leak->result.verdict == DETECT_GROWING);
 }
 
-/* How long it takes until there are samples enough. A look at it comes first, so it is never less than one round. */
-static uint64_t takes_ns(const struct leak *leak)
+/* How long it takes until there are samples enough, and half a look more, since threads hear of it with a delay. */
+static uint64_t takes_ns(const struct closer *c, const struct leak *leak)
 {
     double rate = leak->result.bytes_per_s;
     double ns = rate > 0 ? CLOSER_SAMPLES * (double)BOOK_CLOSE_BYTES / rate * NS_PER_S : CLOSER_NS;
+    ns += (double)c->every_ns / 2;
     return ns < (double)CLOSER_NS ? (uint64_t)ns : CLOSER_NS;
 }
 
@@ -104,7 +105,7 @@ static uint64_t word_of(struct closer *c, const struct leaks *leaks, const struc
     for (size_t i = 0; i < leaks->n && n < BOOK_CLOSE_SITES; i++) {
         const struct leak *leak = &leaks->rows[i];
         if (leak->book != book || !is_asked_for(leak) ||
-            now_ns - asked_since(c, leak, now_ns) > takes_ns(leak))
+            now_ns - asked_since(c, leak, now_ns) > takes_ns(c, leak))
             continue;
         word |= (uint64_t)leak->site << (n++ * BOOK_CLOSE_BITS);
     }
@@ -177,7 +178,8 @@ void closer_look(struct closer *c, struct growth *growth, const struct ledger *l
     struct round round = {.skip = c->skip};
     if (now_ns < c->next_ns)
         return;
-    c->next_ns = now_ns + (every_ns ? every_ns : CLOSER_EVERY_NS);
+    c->every_ns = every_ns ? every_ns : CLOSER_EVERY_NS;
+    c->next_ns = now_ns + c->every_ns;
     struct leaks_options options = {.needs_ns = needs_ns,
                                     .deadline_ns = clock_monotonic_ns() + JUDGE_MS * NS_PER_MS,
                                     .wanted = is_wanted,

@@ -89,7 +89,7 @@ const char *owners_kind_name(enum owners_kind kind)
 struct sums {
     uint64_t lines;   /* all but managed */
     uint64_t managed; /* which is on the device in part */
-    uint64_t graphs;  /* the same of what graphs recorded, in granules */
+    uint64_t graphs;  /* the same of what graphs recorded */
     uint64_t small, pool;
     uint64_t taken;
     bool overflow;
@@ -129,8 +129,7 @@ static void sum_block(struct sums *s, const struct owners_block *block, uint64_t
         return;
     }
     if (block->memory == OWNERS_RECORDED) {
-        uint64_t each = round_up(block->size, granule, &s->overflow);
-        s->graphs = add(s->graphs, multiply(each, block->count, &s->overflow), &s->overflow);
+        s->graphs = add(s->graphs, bytes, &s->overflow);
         return;
     }
     s->lines = add(s->lines, bytes, &s->overflow);
@@ -229,8 +228,9 @@ int owners_compute(const struct owners_process *process, const struct owners_blo
     part_add(rows, &n_rows, OWNERS_ON_DEVICE, s.managed, true, &left);
     part_add(rows, &n_rows, OWNERS_BEFORE, process->has_before ? process->before_bytes : 0, false,
              &left);
-    uint64_t kept = round_up(process->graph_peak_bytes, granule, &s.overflow);
-    part_add(rows, &n_rows, OWNERS_GRAPHS, kept > s.graphs ? kept : s.graphs, true, &left);
+    uint64_t graphs = process->graph_peak_bytes > s.graphs ? process->graph_peak_bytes : s.graphs;
+    part_add(rows, &n_rows, OWNERS_GRAPHS, round_up(graphs, pool_granule, &s.overflow), true,
+             &left);
     part_add(rows, &n_rows, OWNERS_UNKNOWN, left, false, &left);
     if (s.lines > process->driver_bytes)
         rows[n_rows++] =

@@ -2,7 +2,7 @@
  * the CUDA context, what is older than the observation, and the rest. The rows sum to the driver's figure exactly.
  *
  * Pure: the figures come from the observer and from NVML. What a block takes was measured on an H200 with driver 580:
- * blocks of up to 1 MiB share pieces of 2 MiB, larger ones are multiples of 2 MiB, a pool grows by 32 MiB. */
+ * blocks of up to 1 MiB share pieces of 2 MiB, larger ones are multiples of 2 MiB, a pool and the memory of graphs grow by 32 MiB. */
 #pragma once
 
 #include <stdbool.h>

@@ -310,3 +310,33 @@ static __noinline void range_tell(const struct at *at, const struct call *call,
     e->space = f->space;
     event_send(at, e);
 }
+
+struct prefetches {
+    const struct at *at;
+    struct call *call;
+    const struct wire_function *function;
+    uint64_t starts, sizes, n;
+};
+
+static long prefetch_next(uint32_t i, struct prefetches *p)
+{
+    if (i >= p->n)
+        return 1;
+    long r = bpf_probe_read_user(&p->call->address, 8, (void *)(p->starts + i * 8ull));
+    r |= bpf_probe_read_user(&p->call->size, 8, (void *)(p->sizes + i * 8ull));
+    if (r < 0) {
+        __sync_fetch_and_add(&p->at->process->unreadable, 1);
+        return 1;
+    }
+    range_tell(p->at, p->call, p->function, TRACE_PREFETCH);
+    return 0;
+}
+
+static __noinline void prefetch_batch(const struct at *at, struct call *call,
+                                      const struct wire_function *f)
+{
+    struct prefetches p = {at, call, f, call->address, call->size, call->extra};
+    if (p.n > WIRE_BATCH_MAX)
+        __sync_fetch_and_add(&at->process->lost_events, p.n - WIRE_BATCH_MAX);
+    bpf_loop(WIRE_BATCH_MAX, prefetch_next, &p, 0);
+}

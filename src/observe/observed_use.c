@@ -18,6 +18,9 @@
 
 enum { TRIES_MAX = 8 }; /* for one context: the last pause has two minutes */
 
+/* A context is made before the driver counts it: an answer without the process comes too early. */
+enum { EARLY_NS = 100 * 1000 * 1000 };
+
 struct taken {
     int32_t ordinal;
     uint64_t large, small, pool;
@@ -95,7 +98,8 @@ void observed_use_told(struct observed *o, const struct device_answer *answer)
         again |= b->estimate;
     }
     o->use_due = again && ++o->use_tries < TRIES_MAX;
-    o->use_next_ns = clock_monotonic_ns() + (NS_PER_S << o->use_tries);
+    uint64_t pause = answer->n_uses == 0 ? EARLY_NS : NS_PER_S;
+    o->use_next_ns = clock_monotonic_ns() + (pause << o->use_tries);
 }
 
 void observed_use_ended(struct observed *o, int32_t ordinal)

@@ -113,6 +113,9 @@ static __noinline void done(const struct at *at, struct call *call, const struct
     case WIRE_OP_PREFETCH:
         range_tell(at, call, f, TRACE_PREFETCH);
         break;
+    case WIRE_OP_PREFETCH_BATCH:
+        prefetch_batch(at, call, f);
+        break;
     case WIRE_OP_CONTEXT_SET:
         context_set(at->thread, call->address);
         break;

@@ -62,6 +62,9 @@
 #define PREFETCH_ON(name_, stream_)                                                          \
     ROW(name_, "_ptsz", .op = WIRE_OP_PREFETCH, .space = MEMOIR_SPACE_MANAGED, .address = 1, \
         .size = 2, .stream = (stream_))
+#define PREFETCHES(name_)                                                                          \
+    ROW(name_, "_ptsz", .op = WIRE_OP_PREFETCH_BATCH, .space = MEMOIR_SPACE_MANAGED, .address = 1, \
+        .size = 2, .extra = 3)
 #define CAPTURE(name_, twins_, graph_) \
     ROW(name_, twins_, .op = WIRE_OP_CAPTURE_BEGIN, .source = (graph_), .stream = 1)
 #define NODE(name_, params_, unit_)                                                               \
@@ -177,6 +180,8 @@ static const struct probe_function functions[] = {
 
     PREFETCH_ON("cuMemPrefetchAsync", 4),
     PREFETCH_ON("cuMemPrefetchAsync_v2", 5), /* a location takes one register */
+    PREFETCHES("cuMemPrefetchBatchAsync"),
+    PREFETCHES("cuMemDiscardAndPrefetchBatchAsync"),
 
     /* Graphs. What their launches do is not seen: cuGraphLaunch() is one, and is not probed. */
     CAPTURE("cuStreamBeginCapture", "_ptsz _v2 _v2_ptsz", 0),

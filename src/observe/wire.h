@@ -101,7 +101,8 @@ enum wire_op {
     WIRE_OP_GREEN_MAKE = 33,    /* *address is a green context of device `extra` */
     WIRE_OP_GREEN_CONTEXT = 34, /* *address is a context that stands for green context `source` */
     WIRE_OP_GREEN_END = 35,     /* green context `address` goes */
-    WIRE_OPS = 36,
+    WIRE_OP_PREFETCH_BATCH = 36, /* `extra` ranges are asked to move: arrays of starts and sizes */
+    WIRE_OPS = 37,
 };
 
 enum wire_function_flags {
@@ -138,9 +139,9 @@ struct wire_function {
  * succeed: that spares it one of two interruptions. */
 static inline bool wire_op_returns(uint8_t op)
 {
-    return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_CONTEXT_SET &&
-           op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_CONTEXT_PUSH && op != WIRE_OP_NOTE &&
-           op != WIRE_OP_GRAPH_END;
+    return op != WIRE_OP_SET && op != WIRE_OP_PREFETCH && op != WIRE_OP_PREFETCH_BATCH &&
+           op != WIRE_OP_CONTEXT_SET && op != WIRE_OP_CONTEXT_POP && op != WIRE_OP_CONTEXT_PUSH &&
+           op != WIRE_OP_NOTE && op != WIRE_OP_GRAPH_END;
 }
 
 /* Names of blocks: addresses, and handles, which may have the same values. */

@@ -189,7 +189,7 @@ static void json_figures(const struct profile *p, const struct rows *rows, const
     json_field_u64(json, "allocated_bytes", f->alloc_bytes);
     json_field_u64(json, "allocated_blocks", f->alloc_blocks);
     json_rates(row, o->rate_ns, json);
-    json_key(json, "age_seconds");
+    json_key(json, "age");
     if (row->first_seen_ns)
         json_double(json, (double)(grown(p->taken_real_ns, row->first_seen_ns) / NS_PER_MS) / 1000);
     else

@@ -63,4 +63,33 @@ export function cudaTests(scene, test) {
       await world.end()
     }
   })
+
+  test('why memory is pinned, and which lines to change, are on the page', async () => {
+    const world = new World()
+    try {
+      await world.startDaemon()
+      world.env = {
+        ...world.env,
+        ...{ LD_LIBRARY_PATH: STANDIN, MEMOIR_STANDIN_DIR: world.folder, MEMOIR_PIN_CACHE: join(world.folder, 'cache') },
+        ...{ LD_PRELOAD: join(BUILD, 'src/pin/libmemoir-cuda.so'), MEMOIR_PIN: 'auto', MEMOIR_PIN_BUDGET: 'unlimited', PIN_DRIVE_HOLD: '1' },
+      }
+      const drive = world.start(join(BUILD, 'test/cuda/pin_drive'), 'together', '1048576')
+      await until('the program has copied', () => drive.text.includes('"wrong": 0'))
+      delete world.env.LD_PRELOAD
+      const login = await scene.browser.context()
+      const page = await scene.browser.page(login, world.url)
+      await page.goto(world.loginLink())
+      await visit(page, world.url, `process/${drive.child.pid}?tab=cuda`)
+      const card = page.locator('.card.pinning')
+      await textOf(card, /Machine \(kernel\)/)
+      await textOf(card, /hot_block/)
+      await textOf(card.getByRole('table', { name: 'call sites worth pinning' }).or(card.getByRole('grid', { name: 'call sites worth pinning' })), /Advice.*(pin|reuse)/s)
+      await assertAccessible(scene.browser, page, 'pinning')
+      await assertFits(page, 'pinning')
+      await picture(page, 'process-pinning')
+      await login.close()
+    } finally {
+      await world.end()
+    }
+  })
 }

@@ -116,7 +116,7 @@ def main():
     source = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "bench/results/gpu/pin.json")
     doc = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "doc")
     results = json.loads(source.read_text())
-    sizes = [int(m) for m in results["seed"]]
+    sizes = sorted(int(m) for m in results["seed"])
     runtime = Plot("Whole program: allocate, touch, copy, free; all buffers live together", "milliseconds", sizes)
     copies = Plot("Copies only, buffers touched before; all live together", "milliseconds", sizes)
     for policy in ("malloc", "host", "seed", "use", "auto"):

@@ -154,6 +154,7 @@ def counted(bin_dir, work, variant, results):
             if recorded != said["graph"]:
                 wrong.append(f"{said['phase']}: graphs {recorded} != {said['graph']}")
             if variant == "static":
+                observer.settle(program.pid) # a context is made before the driver counts it
                 said["owners"] = owners_of(bin_dir, observer, program.pid)
                 said["nvml"] = nvml_used(program.pid)
             phases.append(said)

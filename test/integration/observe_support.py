@@ -11,7 +11,7 @@ import observer_process
 from observer_process import OBSERVE, PATIENCE_S, ObserverProcess  # noqa: F401
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
-from cuda_support import BUILD, STANDIN, TRAIN, CudaTest, environment  # noqa: E402, F401
+from cuda_support import BUILD, STANDIN, TRAIN, CudaTest, Drive, environment  # noqa: E402, F401
 
 LIBRARY = STANDIN / "libcuda.so.1"
 

@@ -173,7 +173,7 @@ class Query(CommandTest):
         columns = json.loads(done.stdout)["columns"]
         self.assertEqual({c["table"] for c in columns},
                          {"processes", "host", "system", "cgroups", "accounts", "devices", "device_processes", "buffers", "sites", "leaks", "stacks", "history", "exited",
-                          "exited_blocks", "explain", "lines", "processes_past", "host_past", "system_past"})
+                          "exited_blocks", "explain", "lines", "processes_past", "host_past", "system_past", "devices_past"})
         self.assertTrue(all(c["help"] for c in columns))
         private = {(c["table"], c["column"]) for c in columns if c["private"]}
         self.assertIn(("processes", "command"), private)

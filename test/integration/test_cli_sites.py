@@ -42,7 +42,7 @@ class Sites(SitesTest):
         self.assertIn("memoir_alloc", source[row["line"] - 1])
         self.assertEqual(row["site"], f"sites_client.c:{row['line']} ask")
         self.assertEqual((row["module"], row["frame"].split("+")[0]), (str(CLIENT), str(CLIENT)))
-        self.assertLess(row["age_seconds"], 600)
+        self.assertLess(row["age"], 600)
         self.assertFalse(row["estimate"])
         device = rows["path_device", "dram"]
         self.assertEqual((device["device"], device["device_name"], device["device_uid"]), (0, "Card", "CARD-0"))
@@ -161,7 +161,7 @@ class Moments(SitesTest):
         now = self.document(str(self.before), "--by", "stack")
         for document in (was, now):
             for row in document["sites"]:
-                del row["age_seconds"]
+                del row["age"]
         self.assertEqual(now["sites"], was["sites"])
         self.assertEqual(now["pid"], self.client.pid)
         self.assertEqual(self.before.stat().st_mode & 0o777, 0o600)

@@ -187,6 +187,7 @@ class Rights(ClusterTest):
         n2 = self.node("n2", nats.url, "--cluster-trust", f"{n1.key()}:root=root", "--trace", "yes", "--trace-socket",
                        n1.folder / "observe.sock", "--trace-library", driver / "libcuda.so.1")
         n2.process.err.wait("tracing CUDA programs")
+        n2.process.err.wait("probes on [0-9]+ functions of '.*/driver/libcuda.so.1'")
         drive = Drive(n1.folder, LD_LIBRARY_PATH=str(driver))
         self.addCleanup(drive.close)
         drive.ok("primary", 0)

@@ -150,8 +150,7 @@ class Machine(HistoryTest):
     def table(self, *arguments, status=0):
         """Rows of a command that shows a table, by JSON; what it says on stderr where it fails."""
         command, *rest = map(str, arguments)
-        place = [] if command == "devices" else ["--state", str(self.state)]
-        done = subprocess.run([str(MEMOIR), command, *rest, *place, *(["--json"] if status == 0 else [])], capture_output=True,
+        done = subprocess.run([str(MEMOIR), command, *rest, "--state", str(self.state), *(["--json"] if status == 0 else [])], capture_output=True,
                               env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
         if status:
             self.assertEqual(done.returncode, status, done.stdout + done.stderr)

@@ -64,7 +64,7 @@ class Exactness(ObserveTest):
         observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
-        traced = self.assert_same(observer, drive.pid, drive.ok("phase", "handoff", 100000, 4))
+        traced = self.assert_same(observer, drive.pid, drive.ok("phase", "handoff", 40000, 4))
         self.assertEqual(traced["lost"]["unknown_frees"], 0)
         self.assertEqual(traced["lost"]["replaced"], 0)
 
@@ -72,7 +72,7 @@ class Exactness(ObserveTest):
         observer = self.shared()
         drive = self.drive()
         drive.ok("primary", 0)
-        answer = drive.ok("phase", "churn", 500000, 2)
+        answer = drive.ok("phase", "churn", 125000, 2)  # four calls each
         traced = self.assert_same(observer, drive.pid, answer)
         self.assertGreaterEqual(traced["calls"], 1000000)
         self.assertEqual(traced["lost"]["unknown_frees"], 0)

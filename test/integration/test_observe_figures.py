@@ -12,7 +12,7 @@ import time
 import unittest
 import unittest.mock
 
-from observe_support import BUILD, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, Drive, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -156,6 +156,20 @@ class System(FiguresTest):
             self.assertEqual(told["totals"]["system"]["huge"], 1)
         heap = program("r = h")
         self.assertTrue(any(b["address"] == heap and b["size"] == 8 << 20 for b in told["blocks"]), told["blocks"])
+
+
+    def test_prefetches_one_by_one_and_in_batches(self):
+        observer = self.shared()
+        program = self.program()
+        program("primary(0); m = c_uint64(); assert c.cuMemAllocManaged(byref(m), c_size_t(4 << 20), 1) == 0")
+        program("at, sizes = (c_uint64 * 2)(m.value, m.value + 65536), (c_size_t * 2)(4096, 8192)")
+        program("where, which = (c_int * 2)(1, 0), (c_size_t * 1)(0)")
+        for batch in ("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"):
+            self.assertEqual(program(f"r = c.{batch}(at, sizes, c_size_t(2), where, which, c_size_t(1), c_uint64(0), None)"), 0)
+        told = self.system(observer, program)
+        block = [b for b in told["blocks"] if b["space"] == "managed"]
+        self.assertEqual([b["prefetches"] for b in block], [{"copies": 4, "bytes": 2 * (4096 + 8192)}], told["blocks"])
+        self.assertEqual(observer.traced(program.pid)["lost"]["unreadable"], 0)
 
 
 class Copies(FiguresTest):
@@ -590,17 +604,13 @@ class Libraries(FiguresTest):
     def test_files_that_nobody_maps_any_more_make_room(self):
         observer = self.observer()
         image = LIBRARY.read_bytes()
-        code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()"
         for i in range(70):  # containers that come and go
             path = self.folder / f"{i}" / "libcuda.so.1"
             path.parent.mkdir()
             path.write_bytes(image)
-            program = subprocess.Popen([sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
-            self.assertEqual(program.stdout.readline().strip(), "ready")
+            drive = Drive(self.folder, LD_LIBRARY_PATH=str(path.parent))
             observer.ask("flush")
-            program.kill()
-            program.communicate()
+            drive.close()
             path.unlink()
         log = observer.log.read_text()
         self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)

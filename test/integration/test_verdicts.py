@@ -62,6 +62,23 @@ class VerdictsTest(ApiTest):
         (row,) = [row for row in document["rows"] if row["pid"] == grows.pid]
         self.assertEqual((row["verdict"], row["space"]), ("growing", "outside malloc"))
 
+    def test_all_sites_through_which_a_line_of_python_leaks_are_named(self):
+        script = self.programs / "many.py"
+        script.write_text("import time\nkept = []\nprint('ready', flush=True)\nfor n in range(10**9):\n"
+                          "    kept.append(([n] * 40, {str(n): n}, (n,) * 50, float(n), b'x' * 300, {n, n + 1}))\n"
+                          "    if n % 40 == 0:\n        time.sleep(0.01)\n")
+        # Only sites that are suspected are sampled, three at a time.
+        process = Process([MEMOIR, "run", "--quiet", "python3", script],
+                          env=dict(os.environ, MEMOIR_DIR=str(self.books), MEMOIR_SAMPLE_BYTES=str(1 << 30)))
+        self.addCleanup(process.close)
+        process.out.wait("^ready$")
+        document = json.loads(self.leaks("--json", "--for", "6s", "--needs", "4s", "--socket", "none").stdout)
+        rows = [row for row in document["rows"] if row["pid"] == process.pid and row["verdict"] in ("leak", "growing") and row["growth"] > 400_000]
+        # What blocks cost beside their bytes is no growth of its own.
+        self.assertNotIn("outside malloc", {row["space"] for row in rows})
+        named = [row for row in rows if (row["site"] or "").startswith("many.py:5")]
+        self.assertGreater(len(named), 3, [(row["site"], row["growth"], row["samples"]) for row in rows])
+
     def test_a_suspected_site_is_sampled_more_often(self):
         deep = self.start("kept", "deep")  # 1.6 MB a second: as usual one stack of it in two thirds of a second
         document = json.loads(self.leaks("--json", "--for", "4s", "--needs", "3s", "--socket", "none").stdout)

@@ -436,6 +436,7 @@ static void only_growth_that_lasts_is_steady(void **state)
 {
     struct tree_process leak = {.pid = 30, .start = 7, .rss_pages = 100};
     struct tree_process burst = {.pid = 31, .start = 7, .rss_pages = 100};
+    struct tree_process rests = {.pid = 32, .start = 7, .rss_pages = 100}; /* in the middle */
     struct host *host = tree_host(0);
     double rate;
     for (int second = 0; second <= 40; second++) {
@@ -443,7 +444,11 @@ static void only_growth_that_lasts_is_steady(void **state)
         burst.rss_pages = second < 35 ? 100 : 5000;
         tree_process(&leak);
         tree_process(&burst);
+        rests.rss_pages += second % 30 < 10 || second % 30 >= 22 ? 10 : 0;
+        tree_process(&rests);
         assert_int_equal(host_refresh(host), 0);
+        assert_int_equal(host_steady(host, row(host, 32), &rate), second >= 29);
+        assert_true(second != 30 || rate == 0);
         assert_int_equal(host_steady(host, row(host, 30), &rate), second >= 29);
         assert_true(second < 29 || rate == 10.0 * host->page_bytes);
         assert_int_equal(host_steady(host, row(host, 31), &rate), second >= 29);

@@ -166,14 +166,17 @@ static void memory_of_graphs_explains_what_is_left_and_no_more(void **unused)
     compute(&process, blocks, 2); /* not launched */
     assert_int_equal(bytes_of(OWNERS_LINE), 100 * MIB);
     assert_int_equal(bytes_of(OWNERS_GRAPHS), 0);
-    process.driver_bytes += 12 * MIB; /* in pieces of 2 MiB */
+    process.driver_bytes += 12 * MIB;
     compute(&process, blocks, 2);
     assert_int_equal(bytes_of(OWNERS_GRAPHS), 12 * MIB);
     assert_int_equal(bytes_of(OWNERS_UNKNOWN), 0);
-    process.driver_bytes += 50 * MIB;
+    process.driver_bytes += 70 * MIB; /* as pools: in pieces of 32 MiB */
     compute(&process, blocks, 2);
-    assert_int_equal(bytes_of(OWNERS_GRAPHS), 12 * MIB);
+    assert_int_equal(bytes_of(OWNERS_GRAPHS), 32 * MIB);
     assert_int_equal(bytes_of(OWNERS_UNKNOWN), 50 * MIB);
+    process.graph_peak_bytes = 33 * MIB; /* of graphs that are gone */
+    compute(&process, blocks, 2);
+    assert_int_equal(bytes_of(OWNERS_GRAPHS), 64 * MIB);
 }
 
 static void a_figure_below_the_accounts_is_told_as_a_negative_row(void **unused)

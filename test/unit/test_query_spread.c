@@ -87,6 +87,20 @@ static void small_and_slow_differences_are_left_alone(void **state)
     assert_int_equal(program.n_odd, 0);
 }
 
+static void nodes_that_do_the_same_never_hold_the_same(void **state)
+{
+    begin();
+    add("a", 100 * MB, 1, 100000);
+    add("b", 101 * MB, 1, 101000);
+    add("c", 149 * MB, 1, 149000);
+    spread_judge(&program);
+    assert_int_equal(program.n_odd, 0);
+    nodes[0].value = 152 * MB; /* the largest comes first */
+    spread_judge(&program);
+    assert_int_equal(program.n_odd, 1);
+    assert_int_equal(odd_of("c"), SPREAD_MORE);
+}
+
 static void levels_are_compared_by_process(void **state)
 {
     begin();
@@ -150,6 +164,7 @@ int main(void)
         cmocka_unit_test(a_program_that_grows_everywhere_has_no_outlier),
         cmocka_unit_test(two_nodes_cannot_tell_which_is_odd),
         cmocka_unit_test(small_and_slow_differences_are_left_alone),
+        cmocka_unit_test(nodes_that_do_the_same_never_hold_the_same),
         cmocka_unit_test(levels_are_compared_by_process),
         cmocka_unit_test(one_odd_node_does_not_hide_another),
         cmocka_unit_test(nothing_is_nothing),

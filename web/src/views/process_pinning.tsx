@@ -41,7 +41,7 @@ export function PinningPart({ pid }: { pid: number }): JSX.Element | null {
         <Fact name="Mode">{data.mode}</Fact>
         <Fact name="Pinned">{bytes(data.pinned_bytes)}</Fact>
         {data.own_pinned_bytes > 0 && <Fact name="Pinned by the program">{bytes(data.own_pinned_bytes)}</Fact>}
-        {data.kernel_pinned_bytes != null && <Fact name="Pinned on the machine (kernel)">{bytes(data.kernel_pinned_bytes)}</Fact>}
+        {data.kernel_pinned_bytes != null && <Fact name="Machine (kernel)">{bytes(data.kernel_pinned_bytes)}</Fact>}
         <Fact name="Budget">{data.budget_bytes == null ? 'unlimited' : bytes(data.budget_bytes)}</Fact>
         <Fact name={`Copies ${verb}`}>{duration(data.saved_s)}</Fact>
         <Fact name="Pinning cost">{duration(data.cost_s)}</Fact>
