@@ -230,7 +230,7 @@ static int look_at_leaks(struct world *world, const struct world_options *option
         return command_fail("leaks cannot be detected from one snapshot, and no memoird answers "
                             "(%s): memoir leaks watches by itself",
                             strerror(-r));
-    if (query_needs(query) & QUERY_NEEDS_SYMBOLS && !world->symbols && !world->no_symbols)
+    if (!world->symbols && !world->no_symbols) /* its rows are few, and each has a place */
         world->symbols = site_names_new();
     suspects_name(&world->suspects, world->suspects.n, world->ledger, world->symbols);
     return COMMAND_OK;

@@ -1,4 +1,5 @@
 /* The child that parses ELF files: it answers as the same code in this process does, has no rights, and may die. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -15,7 +16,8 @@
 static int library_open(void)
 {
     struct module_info info;
-    assert_int_equal(module_find((uintptr_t)fopen, &info), 0);
+    void *symbol = dlsym(RTLD_DEFAULT, "lfind"); /* no sanitizer stands in for it */
+    assert_int_equal(module_find((uintptr_t)symbol, &info), 0);
     int fd = open(info.path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     return fd;
