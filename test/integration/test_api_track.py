@@ -185,6 +185,7 @@ class TrackedTest(ApiTest):
         self.addCleanup(theirs.close)
         self.sums(self.get(f"/processes/{theirs.pid}/explain"))
         told = self.sums(self.as_other(NOBODY, f"/processes/{theirs.pid}/explain"))  # by the broker
+        self.assertEqual(told["program"], "sleep")
         self.assertGreater(told["rss_bytes"], 100_000)
         self.assertEqual(self.as_other(NOBODY, f"/processes/{os.getpid()}/explain", 403)["type"],
                          "urn:memoir:problem:not-yours")
