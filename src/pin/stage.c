@@ -11,6 +11,7 @@
 #endif
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "pin/crew.h"
 #include "pin/lock.h"
@@ -362,6 +363,8 @@ static bool drive(const struct pin_driver *d, struct stage *s)
                 return false;
             if (r > 0)
                 moved(s, ++arrived);
+            if (r > 0 && arrived == 1)
+                s->first_ns = clock_monotonic_ns();
             progress |= r > 0;
         }
         if (!progress)

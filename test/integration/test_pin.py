@@ -303,7 +303,7 @@ class Decisions(PinTest):
         delay = 60000  # ns that each copy really takes, at least
         shadow = self.drive("turn", "shadow", 300 << 10, MEMOIR_STANDIN_DELAY_NS=str(delay))
         pinned = 9000 + (300 << 10) // 55
-        self.assertGreater(shadow["observed_ns"], 700 * (delay - pinned))
+        self.assertGreater(shadow["observed_ns"], 500 * (delay - pinned))  # by the calibration it would be 300
         self.assertEqual(self.drive("turn", "auto", 300 << 10)["observed_ns"], 0)
 
     def test_profile_then_use(self):
