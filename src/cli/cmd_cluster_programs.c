@@ -117,7 +117,7 @@ static int table_show(const struct spread *spread, const struct cluster_values *
     return r < 0 ? r : command_output(&out);
 }
 
-static int json_show(const struct spread *spread, const struct cluster_values *v,
+static int json_show(const struct spread *spread, size_t total, const struct cluster_values *v,
                      const struct buffer *summary)
 {
     struct json json;
@@ -127,7 +127,7 @@ static int json_show(const struct spread *spread, const struct cluster_values *v
     json_object_begin(&json);
     json_field_string(&json, "schema", "memoir.cluster-programs/1");
     json_field_string(&json, "measure", measures[v->measure]);
-    json_field_u64(&json, "programs_total", spread->n);
+    json_field_u64(&json, "programs_total", total);
     json_key(&json, "programs");
     spread_json(spread, SIZE_MAX, SIZE_MAX, &json);
     json_key(&json, "cluster");
@@ -159,9 +159,10 @@ static int show(const struct cluster_values *v, const struct query *query,
     int r = spread_new(result, query, &spread);
     if (r < 0)
         return r;
+    size_t total = spread->n;
     cut(spread, v);
     if (v->json)
-        return json_show(spread, v, summary);
+        return json_show(spread, total, v, summary);
     elsewhere_mention(summary);
     if (spread->n)
         return table_show(spread, v, by_node);

@@ -121,7 +121,8 @@ static void lacking_print(const json_t *item)
     json_array_foreach(json_object_get(item, "columns"), i, column)
     {
         buffer_append_char(&columns, ' ');
-        buffer_append_str(&columns, json_string_value(column));
+        if (json_is_string(column))
+            buffer_append_str(&columns, json_string_value(column));
     }
     line_print("node %s (version %s) has no%s", text_of(item, "node"), text_of(item, "version"),
                buffer_string(&columns));

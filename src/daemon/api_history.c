@@ -406,7 +406,17 @@ bool api_history_spec(struct http_call *call, struct query_spec *spec, struct bu
 {
     struct past_window window;
     struct query_error error = {0};
-    if (!word_of(call, "at") && !word_of(call, "since"))
+    bool at = word_of(call, "at"), since = word_of(call, "since"), until = word_of(call, "until");
+    const struct query_table *table = query_table_find(spec->table ? spec->table : "");
+    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY)) {
+        http_problem(call, 400, "bad-argument", "until goes with since");
+        return false;
+    }
+    if (at && (since || until)) {
+        http_problem(call, 400, "bad-argument", "at goes with neither since nor until");
+        return false;
+    }
+    if (!at && !since)
         return true;
     if (!api_history_window(call, &window))
         return false;

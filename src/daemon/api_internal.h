@@ -104,6 +104,10 @@ bool api_own_pid(struct http_call *call, struct daemon *daemon, pid_t *ret_pid, 
  * PID, or the process may have become another user's by exec. NULL: none. */
 struct ledger_process *api_process_proved(struct daemon *daemon, pid_t pid);
 
+/* Is there no process with this PID? The table of processes may not have one yet, or still have it. The number of a thread is no
+ * PID: the table never has it. */
+bool api_pid_gone(pid_t pid);
+
 /* The body {"on": true}, with "children": true where `ret_children` is not NULL: false, and the call has its problem. */
 bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children);
 

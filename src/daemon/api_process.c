@@ -1,9 +1,9 @@
 /* One process over HTTP: all that is known of it, and the switch of its tracking. */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -40,10 +40,12 @@ static void no_process(struct http_call *call, unsigned long long pid)
                  "there is no process %llu; /api/v1/exited has those that ended", pid);
 }
 
-/* The table of processes may not have one yet, or still have it. */
-static bool is_gone(pid_t pid)
+bool api_pid_gone(pid_t pid)
 {
-    return kill(pid, 0) < 0 && errno == ESRCH;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && (errno == ESRCH || errno == EINVAL || errno == ENOENT);
 }
 
 /* What is wanted of its row in the table of processes. */
@@ -83,7 +85,7 @@ static bool facts_take(struct http_call *call, struct daemon *daemon, pid_t pid,
 /* The table is refreshed each second while there are questions: one that was just started is in it soon. */
 static bool wait_for_table(struct http_call *call, struct daemon *daemon, pid_t pid)
 {
-    if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || is_gone(pid))
+    if (!daemon->hosts || http_tries(call) >= API_TABLE_TRIES || api_pid_gone(pid))
         return false;
     http_again(call);
     return true;
@@ -116,7 +118,7 @@ struct ledger_process *api_own_process(struct http_call *call, struct daemon *da
             (unsigned long long)pid);
         return NULL;
     }
-    if (!is_gone((pid_t)pid))
+    if (!api_pid_gone((pid_t)pid))
         http_problem(call, 404, "no-book",
                      "process %llu keeps no book, so nothing counts its memory by call site: start "
                      "it by 'memoir run COMMAND', or link it with -lmemoir",
@@ -351,7 +353,7 @@ void api_answer_process(struct http_call *call, void *context)
     (void)http_number(call, "pid", &number);
     pid_t pid = (pid_t)number;
     const struct ledger_process *p = api_process_proved(daemon, pid);
-    if (!p && is_gone(pid)) {
+    if (!p && api_pid_gone(pid)) {
         no_process(call, (unsigned long long)pid);
         return;
     }
@@ -545,7 +547,7 @@ void api_answer_tracking(struct http_call *call, void *context)
     http_audit(call, "tracking of PID %llu %s", (unsigned long long)pid, on ? "on" : "off");
     struct facts facts;
     const struct ledger_process *p = api_process_proved(daemon, (pid_t)pid);
-    if (!p && is_gone((pid_t)pid)) {
+    if (!p && api_pid_gone((pid_t)pid)) {
         no_process(call, (unsigned long long)pid);
         return;
     }

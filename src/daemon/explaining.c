@@ -2,7 +2,6 @@
 #include "daemon/explaining.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -38,11 +37,6 @@ struct explaining {
 };
 
 /* ---- on the loop ---- */
-
-static bool is_gone(pid_t pid)
-{
-    return kill(pid, 0) < 0 && errno == ESRCH;
-}
 
 /* Adds what is known of a process; one of which the viewer may not see details is left out. */
 static void add(struct explaining *x, const struct host_process *row)
@@ -86,7 +80,7 @@ static int find(struct explaining *x)
         const struct host_process *row = pid > 0 ? host_process_find(host, pid) : NULL;
         if (row)
             add(x, row);
-        else if (pid > 0 && !is_gone(pid))
+        else if (pid > 0 && !api_pid_gone(pid))
             r = -EAGAIN;
     }
     hosts_unlock(hosts);

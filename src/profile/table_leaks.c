@@ -235,9 +235,10 @@ static void get_examples(const struct query_world *world, const struct query_row
     {                                                                \
         name, help, QUERY_TEXT, .arg = TEXT_##which, .get = get_text \
     }
-#define PRIVATE(name, which, help)                                                           \
-    {                                                                                        \
-        name, help, QUERY_TEXT, .flags = QUERY_PRIVATE, .arg = TEXT_##which, .get = get_text \
+#define PRIVATE(name, which, help)                                                    \
+    {                                                                                 \
+        name, help, QUERY_TEXT, .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_SYMBOLS, \
+                                .arg = TEXT_##which, .get = get_text                  \
     }
 #define FIGURE(name, kind, aggregate, which, help)                            \
     {                                                                         \
@@ -273,17 +274,20 @@ static const struct query_column columns[] = {
     FIGURE("limit_in", QUERY_AGE, QUERY_MIN, LIMIT_IN, NULL),
     TEXT("limit_kind", LIMIT_KIND, NULL),
     FIGURE("limit", QUERY_BYTES, QUERY_SAME, LIMIT, NULL),
-    {"site", NULL, QUERY_TEXT, .flags = QUERY_PRIVATE, .get = get_site},
+    {"site", NULL, QUERY_TEXT, .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_SYMBOLS,
+     .get = get_site},
     PRIVATE("via", VIA, NULL),
     PRIVATE("function", FUNCTION, NULL),
     PRIVATE("source_file", SOURCE_FILE, NULL),
-    {"line", NULL, QUERY_NUMBER, QUERY_SAME, QUERY_PRIVATE, .arg = FIGURE_LINE, .get = get_figure},
+    {"line", NULL, QUERY_NUMBER, QUERY_SAME, QUERY_PRIVATE, QUERY_NEEDS_SYMBOLS, .arg = FIGURE_LINE,
+     .get = get_figure},
     PRIVATE("frame", FRAME, NULL),
     {"key", "the place's number, the same in every run of the same program", QUERY_TEXT,
      .flags = QUERY_PRIVATE, .get = get_key},
     FIGURE("site_number", QUERY_NUMBER, QUERY_SAME, SITE, NULL),
     FIGURE("book_inode", QUERY_NUMBER, QUERY_SAME, BOOK, NULL),
-    {"stack", NULL, QUERY_FRAMES, .flags = QUERY_PRIVATE, .get = get_stack},
+    {"stack", NULL, QUERY_FRAMES, .flags = QUERY_PRIVATE, .needs = QUERY_NEEDS_SYMBOLS,
+     .get = get_stack},
     FIGURE("stack_samples", QUERY_NUMBER, QUERY_DEFAULT, STACK_SAMPLES, NULL),
     FIGURE("samples", QUERY_NUMBER, QUERY_DEFAULT, SAMPLES, NULL),
     {"trend", NULL, QUERY_POINTS, .get = get_trend},

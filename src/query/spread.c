@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/sum.h"
 #include "base/units.h"
 #include "query/query.h"
 
@@ -110,12 +111,18 @@ void spread_judge(struct spread_program *p)
     qsort(p->nodes, n, sizeof(*p->nodes), by_oddity);
 }
 
+/* Other nodes tell these figures: any may come. */
+static uint64_t whole(double value)
+{
+    return value <= 0 ? 0 : value >= 0x1p63 ? UINT64_C(1) << 63 : (uint64_t)value;
+}
+
 const char *spread_why(const struct spread_node *node, char why[static SPREAD_WHY_MAX])
 {
     char one[UNITS_TEXT_MAX], other[UNITS_TEXT_MAX];
     bool grows = node->odd == SPREAD_GROWS;
-    units_format_bytes(one, (uint64_t)(grows ? node->steady : level_of(node)), UNITS_DECIMAL);
-    units_format_bytes(other, (uint64_t)fmax(node->typical, 0), UNITS_DECIMAL);
+    units_format_bytes(one, whole(grows ? node->steady : level_of(node)), UNITS_DECIMAL);
+    units_format_bytes(other, whole(node->typical), UNITS_DECIMAL);
     why[0] = '\0';
     if (grows)
         snprintf(why, SPREAD_WHY_MAX, "grows by %s/s, %s/s on other nodes", one, other);
@@ -181,8 +188,8 @@ static bool row_take(const struct query_result *result, size_t row, struct sprea
 static void program_add(struct spread_program *p, const struct spread_node *node)
 {
     p->nodes[p->n++] = *node;
-    p->total += node->value;
-    p->processes += node->processes;
+    sum_add(&p->total, node->value);
+    sum_add(&p->processes, node->processes);
     p->has_growth |= node->has_growth;
     p->growth += node->has_growth ? node->growth : 0;
 }

@@ -441,6 +441,9 @@ class EventsTest(ApiTest):
         self.assertEqual(self.get("/query", table="events", where=f"seq>{came['id']}", show=show)["rows"], after)
         past = self.get("/query", table="history", where="of=system", show="series", by="of", since="-1m")
         self.assertGreaterEqual(past["step"], 1)
+        self.assertGreaterEqual(self.get("/query", table="history", by="of", until="now")["step"], 1)
+        for words in ("until=-1m", "at=-1m&since=-2m", "at=-1m&until=now"):
+            self.problem(f"/query?table=host&{words}", 400, "bad-argument")
         self.assertEqual([row["seq"] for row in self.get("/events", limit=1)["rows"]], numbers[:1])
 
         again = self.stream(headers={"Last-Event-ID": came["id"]})

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 import unittest
 import urllib.parse
 
@@ -165,6 +166,16 @@ class TrackedTest(ApiTest):
         for where in ("", "program=bash", f"pid={process.pid} or rss>0", f"pid!={process.pid}"):
             told = self.problem(f"/query?table=explain&where={urllib.parse.quote(where)}", 400, "bad-query")
             self.assertIn("needs pid=NUMBER", told["detail"])
+
+    def test_the_number_of_a_thread_is_no_process(self):
+        self.api()
+        done = threading.Event()
+        thread = threading.Thread(target=done.wait)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(done.set)
+        self.assertEqual(self.get("/query", table="explain", where=f"pid={thread.native_id}")["rows"], [])
+        self.problem(f"/processes/{thread.native_id}/explain", 404, "no-process")
 
     @unittest.skipUnless(os.getuid() == 0, "needs root")
     def test_only_its_user_and_root_see_where_the_memory_goes(self):

@@ -48,6 +48,10 @@ class Questions(ClusterTest):
             return {n["node"]: n["value"] for p in programs if p["program"] == "client" for n in p["nodes"]}
 
         self.wait_until(lambda: held() == {"n1": 1000, "n2": 4000, "n3": 9000}, f"each node has its own: {held()}")
+        told = n1.memoir("cluster", "programs", "--limit", 1, "--json", "--socket", n1.socket)
+        cut = json.loads(told.stdout)
+        self.assertEqual(len(cut["programs"]), 1, told.stderr)
+        self.assertGreater(cut["programs_total"], 1)  # of all, not of those that are shown
         status, body = n1.get("/api/v1/cluster/programs?where=rsss%3E1")
         self.assertEqual((status, body["part"]), (400, "where"))
         status, body = n1.get("/api/v1/query?node=nowhere")

@@ -251,7 +251,7 @@ class Junk(DaemonTest):
             daemon.err.wait("gone: removed 1 buffer", 3)
 
     def test_descriptors_run_out(self):
-        daemon = self.daemon("--log-level=debug", "--refresh=50ms", prefix=with_descriptors(48))
+        daemon = self.daemon("--log-level=debug", "--refresh=50ms", prefix=with_descriptors(56))
         clients = [self.client("device=D", "dram=2x100000", "ready", "wait") for _ in range(40)]
         for client in clients:
             self.watched(daemon, client.pid)

@@ -223,6 +223,7 @@ class Routes(TraceTest):
         self.tracing(env={**environment(self.folder), "MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1")})
         train = subprocess.Popen([str(TRAIN), "--step-ms", "5"], stdout=subprocess.DEVNULL, env=environment(self.folder))
         self.addCleanup(lambda: (train.kill(), train.wait()))
+        self.traced(train.pid, lambda row: row["copies"]["to_device"]["copies"] > 2)
         trace = self.trace(train.pid, lambda t: t["owners"] and sum(row["kind"] == "allocated" for row in t["owners"]["rows"]) >= 5)
         lines = [row["line"] for row in trace["owners"]["rows"] if row["kind"] == "allocated"]
         self.assertEqual(sum("load_weights \u2192 device_alloc" in line for line in lines), 3, lines)

@@ -2,6 +2,7 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -78,6 +79,7 @@ static pid_t start_child(pid_t pid)
         .exit_signal = SIGCHLD, .set_tid = pid ? (uintptr_t)&pid : 0, .set_tid_size = pid ? 1 : 0};
     pid_t child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves it behind */
         pause();
         _exit(0);
     }

@@ -64,6 +64,18 @@ static void a_program_that_grows_everywhere_has_no_outlier(void **state)
     assert_int_equal(program.n_odd, 0);
 }
 
+static void a_node_may_tell_any_figure(void **state)
+{
+    char why[SPREAD_WHY_MAX];
+    begin();
+    add("a", 5 * MB, 1, -1);
+    add("b", UINT64_MAX, 1, -1);
+    add("c", 5 * MB, 1, -1);
+    spread_judge(&program);
+    assert_int_equal(odd_of("b"), SPREAD_MORE);
+    assert_null(strstr(spread_why(&nodes[0], why), "holds 0 B"));
+}
+
 static void two_nodes_cannot_tell_which_is_odd(void **state)
 {
     begin();
@@ -162,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_leak_on_one_node_is_found_by_its_growth),
         cmocka_unit_test(a_program_that_grows_everywhere_has_no_outlier),
+        cmocka_unit_test(a_node_may_tell_any_figure),
         cmocka_unit_test(two_nodes_cannot_tell_which_is_odd),
         cmocka_unit_test(small_and_slow_differences_are_left_alone),
         cmocka_unit_test(nodes_that_do_the_same_never_hold_the_same),

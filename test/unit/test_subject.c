@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -151,6 +152,7 @@ static void user_speaks_for_its_own_processes_only(void **state)
     if (other == 0) {
         if (setresuid(1234, 1234, 1234) < 0)
             _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves it behind */
         pause();
         _exit(0);
     }
@@ -183,10 +185,12 @@ static void subject_in_a_container_has_the_pid_that_it_knows(void **state)
     assert_int_equal(pipe(report), 0);
     pid_t outer = fork();
     if (outer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (unshare(CLONE_NEWPID) < 0)
             _exit(1);
         inner = fork();
         if (inner == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             pause();
             _exit(0);
         }
