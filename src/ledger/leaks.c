@@ -431,12 +431,16 @@ static int compare(const void *a, const void *b)
     return (x->site > y->site) - (x->site < y->site);
 }
 
-/* How fast the suspects of a book grow together. */
-static double sites_grow(const struct leaks *leaks, const struct ledger_book *book)
+/* How fast the suspects of a book grow together. Rows from `kept` up to `next` were
+ * dropped, or moved to the front: they must not count twice. */
+static double sites_grow(const struct leaks *leaks, const struct ledger_book *book, size_t kept,
+                         size_t next)
 {
     double sum = 0;
     for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
+        if (i >= kept && i < next)
+            continue;
         if (leak->book == book && !leak->outside && is_suspect(&leak->result) &&
             leak->result.bytes_per_s > 0)
             sum += leak->result.bytes_per_s;
@@ -452,7 +456,7 @@ static void overhead_drop(struct leaks *leaks)
     for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
         if (leak->outside &&
-            leak->result.bytes_per_s * OVERHEAD_SHARE < sites_grow(leaks, leak->book)) {
+            leak->result.bytes_per_s * OVERHEAD_SHARE < sites_grow(leaks, leak->book, kept, i)) {
             leaks->judged--;
             leaks->verdicts[leak->result.verdict]--;
             continue;

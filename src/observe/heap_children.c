@@ -129,8 +129,9 @@ static int observer_spawn(const struct heap *h, struct heap_child *child)
 static void child_look(struct heap *h, struct heap_child *child, uint64_t now)
 {
     if (child->observer) {
+        /* It ended, or was refused: its log says why. Its PID may be another process's from now on. */
         if (waitpid(child->observer, NULL, WNOHANG) != 0)
-            child->pid = 0; /* it ended, or was refused: its log says why */
+            *child = (struct heap_child){0};
         return;
     }
     if (now - child->forked_ns < CHILD_SETTLE_MS * NS_PER_MS)

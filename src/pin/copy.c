@@ -139,7 +139,7 @@ static void learn(const struct pin_copy *copy)
 {
     if (copy->staged && pin_settings.adapt)
         pin_cost_learn_staged(&pin_manager.policy.cost, copy->stage_threads, copy->bytes, copy->to,
-                              copy->staged_ns);
+                              copy->waited_ns, copy->staged_ns);
 }
 
 void pin_copy_end(struct pin_copy *copy, bool done)

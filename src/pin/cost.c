@@ -48,8 +48,10 @@ static void learn(uint32_t *mille, uint64_t table_ns, uint64_t took_ns)
 }
 
 void pin_cost_learn_staged(struct pin_cost *cost, unsigned threads, uint64_t bytes,
-                           enum pin_direction to, uint64_t took_ns)
+                           enum pin_direction to, uint64_t waited_ns, uint64_t took_ns)
 {
+    if (waited_ns > took_ns / 2)
+        return;
     for (unsigned i = 0; i < PIN_STAGE_COUNTS; i++)
         if (threads_of(i) == threads)
             learn(&cost->staged_mille[i][to], pin_cost_at(cost->staged_ns[i][to], bytes), took_ns);

@@ -48,9 +48,10 @@ uint64_t pin_cost_staging_ns(const struct pin_cost *cost, uint64_t bytes, enum p
 
 /* A copy was staged with so many threads, or memory registered, and took `took_ns`: the figures
  * follow by a quarter of the difference. Programs use the processors and caches that staging needs,
- * and no calibration knows how much. */
+ * and no calibration knows how much. A copy whose first piece took half of its time or more,
+ * `waited_ns`, waited for what its stream did before, and says nothing. */
 void pin_cost_learn_staged(struct pin_cost *cost, unsigned threads, uint64_t bytes,
-                           enum pin_direction to, uint64_t took_ns);
+                           enum pin_direction to, uint64_t waited_ns, uint64_t took_ns);
 void pin_cost_learn_register(struct pin_cost *cost, uint64_t bytes, uint64_t took_ns);
 /* What was learned fades: call it now and then. So what was slow for a while is tried again. */
 void pin_cost_forget(struct pin_cost *cost);

@@ -23,8 +23,8 @@
 
 enum { STACK = 128 << 10, PATH = 600, TEXT = 512 };
 
-/* NONE: no thread. STARTING, BUSY: it has work. IDLE: it looks for some. ASLEEP: it has to be woken,
- * and may end by itself. */
+/* NONE: no thread. STARTING: crew_start() stores its work, which may not be read yet. BUSY: it has work.
+ * IDLE: it looks for some. ASLEEP: it has to be woken, and may end by itself. */
 enum { NONE = 0, STARTING = 1, BUSY = 2, IDLE = 3, ASLEEP = 4 };
 
 static struct worker {
@@ -110,13 +110,25 @@ static bool spin_for_work(struct worker *w)
     return true;
 }
 
+/* The worker was taken: wait until its work is stored. The thread that does so may lose its CPU. */
+static void wait_for_handover(const struct worker *w)
+{
+    for (unsigned turn = 1; load_acquire(&w->state) == STARTING; turn++)
+        if (turn % 64)
+            cpu_relax();
+        else
+            sched_yield();
+}
+
 /* True: there is work. False: none for a while, and the thread is on no list any more. */
 static bool wait_for_work(struct worker *w)
 {
     struct timespec limit = {.tv_sec = CREW_IDLE_MS / 1000,
                              .tv_nsec = CREW_IDLE_MS % 1000 * 1000000L};
-    if (spin_for_work(w))
+    if (spin_for_work(w)) {
+        wait_for_handover(w);
         return true;
+    }
     while (load_acquire(&w->state) == ASLEEP) {
         long r =
             kernel_call(SYS_futex, (long)&w->state, FUTEX_WAIT_PRIVATE, ASLEEP, (long)&limit, 0);
@@ -124,6 +136,7 @@ static bool wait_for_work(struct worker *w)
         if (r == -ETIMEDOUT && cas_acq_rel(&w->state, &asleep, NONE))
             return false;
     }
+    wait_for_handover(w);
     return true;
 }
 

@@ -108,6 +108,12 @@ void *pin_driver_symbol(const char *name)
     return d ? symbol_in(&object, name) : NULL;
 }
 
+void pin_driver_forget(void)
+{
+    if (!driver.ready)
+        finding = 0;
+}
+
 bool pin_driver_owns(const void *function)
 {
     uintptr_t at = (uintptr_t)function;

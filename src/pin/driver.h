@@ -62,6 +62,9 @@ const struct pin_driver *pin_driver(void);
 /* A function of the loaded driver by its exported name; NULL. Never one of ours. */
 void *pin_driver_symbol(const char *name);
 
+/* In a child of fork: the thread that looked for the driver is not there. */
+void pin_driver_forget(void);
+
 /* Is this address in the driver's library? */
 bool pin_driver_owns(const void *function);
 

@@ -114,6 +114,7 @@ static void in_child(void)
     struct pin_manager *m = &pin_manager;
     after_fork();
     pin_state_forget();
+    pin_driver_forget();
     crew_forget();
     stage_forget();
     touch_forget();

@@ -114,7 +114,8 @@ struct pin_copy {
     bool pinned; /* the driver takes it for pinned: keep the meaning of a pageable copy */
     bool staged; /* the caller sets it when it was */
     unsigned stage_threads; /* 0: do not stage it */
-    uint64_t staged_ns;     /* and what that took */
+    uint64_t staged_ns;     /* and what that took; */
+    uint64_t waited_ns;     /* of that, until its first piece was moved */
     uint64_t started_ns;    /* mode shadow: when the driver's call began */
 };
 /* Around the driver's copy. `captured`: into a graph: the block stays as it is from now on. */

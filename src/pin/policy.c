@@ -7,8 +7,9 @@
 
 enum {
     MIB = 1 << 20,
-    MEAN_PART = 4,  /* weight of the newest block in a site's mean: one in so many */
-    EVICT_GAIN = 2, /* a promotion must be worth so many times what it evicts */
+    MEAN_PART = 4,     /* weight of the newest block in a site's mean: one in so many */
+    EVICT_GAIN = 2,    /* a promotion must be worth so many times what it evicts */
+    OBSERVED_MOST = 3, /* a copy that took longer than so many usual ones waited for other work */
 };
 static const uint64_t half_life_ns = 10 * NS_PER_S;    /* of savings, for eviction */
 static const uint64_t interval_min_ns = 2 * NS_PER_MS; /* copies come in bursts */
@@ -384,6 +385,9 @@ void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_dir
 {
     uint64_t instead = pinned ? pin_cost_at(policy->cost.pinned_ns[to], bytes)
                               : pin_cost_unpinned_ns(&policy->cost, bytes, to);
+    uint64_t usual = pin_cost_at(policy->cost.pageable_ns[to], bytes);
+    if (took_ns / OBSERVED_MOST > usual)
+        took_ns = usual;
     policy->observed_ns += (int64_t)less(took_ns, sum_max) - (int64_t)less(instead, sum_max);
 }
 

@@ -201,7 +201,9 @@ void pin_policy_copied(struct pin_policy *policy, struct pin_account *account, u
 
 /* Mode shadow, after pin_policy_copied(): a copy took `took_ns`, which would have been made from
  * `pinned` memory, or staged. Their sum is measured on one side, and so better than that of figures
- * which are calibrated on both. */
+ * which are calibrated on both. A copy also waits for what its stream did before, such as a kernel,
+ * which pinning does not make faster: where it took several times as long as calibrated, the
+ * calibrated time counts. */
 void pin_policy_observed(struct pin_policy *policy, uint64_t bytes, enum pin_direction to,
                          bool pinned, uint64_t took_ns);
 

@@ -98,6 +98,7 @@ static bool sides(CUdeviceptr dst, CUdeviceptr src, const void **ret_host,
             n = whole_;                                              \
             copy.staged = r_ == CUDA_SUCCESS && stage_run(&stage_);  \
             copy.staged_ns = clock_monotonic_ns() - start_;          \
+            copy.waited_ns = stage_.first_ns - start_;               \
             stage_end(&stage_);                                      \
             r_ = copy.staged || r_ != CUDA_SUCCESS ? r_ : (call);    \
         } else {                                                     \

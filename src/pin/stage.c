@@ -11,6 +11,7 @@
 #endif
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/kernel.h"
 #include "pin/crew.h"
 #include "pin/lock.h"
@@ -252,8 +253,9 @@ static void pause_in(unsigned turn)
     } else if (turn < SPINS + YIELDS) {
         sched_yield();
     } else {
+        /* Not by the C library: a thread that is cancelled here would leave the ring locked. */
         struct timespec t = {.tv_nsec = SLEEP_NS};
-        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+        (void)kernel_call(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&t, 0, 0);
     }
 }
 
@@ -361,6 +363,8 @@ static bool drive(const struct pin_driver *d, struct stage *s)
                 return false;
             if (r > 0)
                 moved(s, ++arrived);
+            if (r > 0 && arrived == 1)
+                s->first_ns = clock_monotonic_ns();
             progress |= r > 0;
         }
         if (!progress)

@@ -41,6 +41,7 @@ struct stage {
     uint32_t filled[STAGE_SLOTS]; /* the piece whose bytes are in this slot */
     uint32_t empty[STAGE_SLOTS];  /* the last piece whose bytes are no longer needed there */
     uint32_t stop, helpers;
+    uint64_t first_ns; /* when the bus had moved the first piece; the caller */
 };
 
 /* May this copy be staged? Takes the ring until stage_end(). False: it is busy, cannot be

@@ -1,9 +1,9 @@
 /* touch.c: see touch.h. */
 #include "pin/touch.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,15 +86,14 @@ static uint64_t places_resident(void)
 }
 
 /* Has the program written here? Only where the page is there already. The kernel reads it, since the
- * program may have protected it, and from a file that is closed at once, as a fork may come any
- * time. A program that writes zeros is not seen. */
+ * program may have protected or unmapped it. No descriptor is used: a helper's would appear between the
+ * program's own, and a program that closes all of them would have another one closed by the helper.
+ * A program that writes zeros is not seen. */
 static bool written_at(uintptr_t address)
 {
     char sample[SAMPLE];
-    int fd = resident_at(address) ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC | O_NOCTTY) : -1;
-    ssize_t n = fd < 0 ? -1 : pread(fd, sample, sizeof(sample), (off_t)address);
-    if (fd >= 0)
-        close(fd);
+    struct iovec to = {sample, sizeof(sample)}, from = {(void *)address, sizeof(sample)};
+    ssize_t n = resident_at(address) ? process_vm_readv(getpid(), &to, 1, &from, 1, 0) : -1;
     for (ssize_t i = 0; i < n; i++)
         if (sample[i])
             return true;

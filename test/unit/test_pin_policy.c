@@ -310,17 +310,20 @@ static void costs_follow_what_copies_and_registrations_really_take(void **unused
     assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 4);
     uint64_t table = pin_cost_unpinned_ns(c, 64 * MIB, PIN_TO_DEVICE);
     uint64_t saving = pin_cost_saving_ns(c, 64 * MIB, PIN_TO_DEVICE);
-    pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, table + table / 5);
+    pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 0, table + table / 5);
     assert_in_range(pin_cost_unpinned_ns(c, 64 * MIB, PIN_TO_DEVICE), table + table / 25,
                     table + table / 15);
     assert_true(pin_cost_saving_ns(c, 64 * MIB, PIN_TO_DEVICE) > saving);
+    for (unsigned n = 0; n < 20; n++) /* behind a kernel of its stream: says nothing */
+        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 9 * table, 10 * table);
+    assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 4);
     for (unsigned n = 0; n < 20; n++)
-        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 2 * table);
+        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 0, 2 * table);
     assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 8);
     assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_FROM_DEVICE), 4); /* on its own */
     for (unsigned n = 0; n < 20; n++) {
-        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, UINT64_MAX);
-        pin_cost_learn_staged(c, 8, 64 * MIB, PIN_TO_DEVICE, UINT64_MAX);
+        pin_cost_learn_staged(c, 4, 64 * MIB, PIN_TO_DEVICE, 0, UINT64_MAX);
+        pin_cost_learn_staged(c, 8, 64 * MIB, PIN_TO_DEVICE, 0, UINT64_MAX);
     }
     assert_int_equal(pin_cost_stage_threads(c, 64 * MIB, PIN_TO_DEVICE), 0);
     unsigned n = 0;
@@ -336,7 +339,24 @@ static void costs_follow_what_copies_and_registrations_really_take(void **unused
     for (n = 0; n < 1000; n++)
         pin_cost_forget(c);
     assert_in_range(pin_cost_register_ns(c, 64 * MIB), pin - pin / 10, pin);
-    pin_cost_learn_staged(c, 3, 64 * MIB, PIN_TO_DEVICE, 1); /* never measured: nothing to learn */
+    pin_cost_learn_staged(c, 3, 64 * MIB, PIN_TO_DEVICE, 0,
+                          1); /* never measured: nothing to learn */
+}
+
+static void shadow_counts_what_copies_took_but_not_what_they_waited_for(void **unused)
+{
+    struct pin_policy policy;
+    begin(&policy, PIN_POLICY_AUTO, UINT64_MAX, 0);
+    uint64_t usual = pin_cost_at(policy.cost.pageable_ns[PIN_FROM_DEVICE], 64 * MIB);
+    uint64_t pinned = pin_cost_at(policy.cost.pinned_ns[PIN_FROM_DEVICE], 64 * MIB);
+    pin_policy_observed(&policy, 64 * MIB, PIN_FROM_DEVICE, true, usual + usual / 2);
+    assert_int_equal(policy.observed_ns, usual + usual / 2 - pinned);
+    policy.observed_ns = 0;
+    /* A kernel of a second, and then the copy of its result. */
+    pin_policy_observed(&policy, 64 * MIB, PIN_FROM_DEVICE, true, usual + NS_PER_S);
+    assert_int_equal(policy.observed_ns, usual - pinned);
+    pin_policy_observed(&policy, 64 * MIB, PIN_FROM_DEVICE, true, UINT64_MAX);
+    assert_int_equal(policy.observed_ns, 2 * (usual - pinned));
 }
 
 static void memory_that_stays_registered_costs_no_unregistering(void **unused)
@@ -921,6 +941,7 @@ int main(void)
         cmocka_unit_test(what_a_site_has_saved_pays_the_price_of_its_next_allocation),
         cmocka_unit_test(after_a_fork_memory_is_registered_again_where_that_pays),
         cmocka_unit_test(costs_follow_what_copies_and_registrations_really_take),
+        cmocka_unit_test(shadow_counts_what_copies_took_but_not_what_they_waited_for),
         cmocka_unit_test(memory_that_stays_registered_costs_no_unregistering),
         cmocka_unit_test(memory_that_went_idle_makes_room_soon),
         cmocka_unit_test(idle_pools_make_room),
