@@ -18,6 +18,7 @@
 #include "cli/term.h"
 #include "explain/sites.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 #include "profile/site_names.h"
 
 enum { OUTPUT_MAX = 16 << 20, TOP_DEFAULT = 8 };
@@ -208,7 +209,11 @@ static int run(const void *values, const struct operands *operands)
         symbols = site_names_new();
         known = explain_sites_take(process, getuid(), e, v->top, symbols, &sites) == 0;
     }
-    return output(v, e, process ? process->name : NULL, known ? &sites : NULL);
+    char comm[PROC_COMM_MAX];
+    const char *program = process                                 ? process->name
+                          : proc_comm_read((pid_t)pid, comm) == 0 ? comm
+                                                                  : NULL;
+    return output(v, e, program, known ? &sites : NULL);
 }
 
 const struct command cmd_explain = {

@@ -152,6 +152,10 @@ static int look_at_history(struct world *world, const struct world_options *opti
     }
     if (access(world->history_path, R_OK) == 0)
         return COMMAND_OK;
+    if (errno == EACCES)
+        return command_fail("cannot read '%s': only memoird's own user can; others see the past on "
+                            "the dashboard (memoir open) and over HTTP",
+                            world->history_path);
     command_fail("cannot read the history in '%s': %s; memoird keeps it while it runs", state,
                  strerror(errno));
     return COMMAND_NOTHING;

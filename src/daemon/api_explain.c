@@ -11,6 +11,7 @@
 #include "daemon/explaining.h"
 #include "explain/sites.h"
 #include "ledger/ledger.h"
+#include "ledger/proc.h"
 #include "profile/site_names.h"
 #include "query/query.h"
 
@@ -59,6 +60,7 @@ static bool sites_take(struct job *job, struct explain *e, struct explain_sites 
 static void run(struct job *job)
 {
     const struct wish *wish = job->more;
+    char comm[PROC_COMM_MAX];
     MEMOIR_CLEANUP(freep)
     struct explain *e = calloc(1, sizeof(*e));
     MEMOIR_CLEANUP(explain_sites_release)
@@ -72,7 +74,10 @@ static void run(struct job *job)
     bool known = wish->book && sites_take(job, e, &sites);
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.explain/1");
-    json_field_string(json, "program", wish->book ? job->part.name : NULL);
+    json_field_string(json, "program",
+                      wish->book                             ? job->part.name
+                      : proc_comm_read(wish->pid, comm) == 0 ? comm
+                                                             : NULL);
     explain_json(e, json);
     explain_sites_json(known ? &sites : NULL, json);
     json_object_end(json);

@@ -417,10 +417,11 @@ bool api_wish_on(struct http_call *call, bool *ret_on, bool *ret_children)
     return false;
 }
 
-static void cannot_track(struct http_call *call, const struct ledger_process *p,
-                         const struct facts *facts)
+static void cannot_track(struct http_call *call, const struct daemon *daemon,
+                         const struct ledger_process *p, const struct facts *facts)
 {
     const char *why = host_tracked_name(facts->tracked);
+    const char *off = attaching_why_not(daemon->attaching);
     if (p && p->n_books)
         http_problem(call, 409, "not-tracked",
                      "%s (PID %d) reports its memory by itself, which is not switched from here; "
@@ -429,10 +430,10 @@ static void cannot_track(struct http_call *call, const struct ledger_process *p,
     else
         http_problem(
             call, 409, "not-tracked",
-            "the process is not tracked (%s), and cannot be attached here while it runs: start it by "
+            "the process is not tracked (%s), and cannot be attached here while it runs%s%s: start it by "
             "'memoir run COMMAND', or by 'memoir run --suspended COMMAND' to switch "
             "tracking on later",
-            why ? why : "it was not asked for");
+            why ? why : "it was not asked for", off ? ", since " : "", off ? off : "");
 }
 
 /* What is switched. */
@@ -574,6 +575,6 @@ void api_answer_tracking(struct http_call *call, void *context)
     } else if (on && can_attach(daemon, tracked_of(p, &facts))) {
         attach(call, daemon, &t, children);
     } else if (on || !detached(call, daemon, &t)) {
-        cannot_track(call, p, &facts);
+        cannot_track(call, daemon, p, &facts);
     }
 }

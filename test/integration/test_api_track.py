@@ -185,12 +185,16 @@ class TrackedTest(ApiTest):
         self.addCleanup(theirs.close)
         self.sums(self.get(f"/processes/{theirs.pid}/explain"))
         told = self.sums(self.as_other(NOBODY, f"/processes/{theirs.pid}/explain"))  # by the broker
+        self.assertEqual(told["program"], "sleep")
         self.assertGreater(told["rss_bytes"], 100_000)
         self.assertEqual(self.as_other(NOBODY, f"/processes/{os.getpid()}/explain", 403)["type"],
                          "urn:memoir:problem:not-yours")
         both = f"/query?table=explain&by=pid&where=pid%3D{theirs.pid}%20or%20pid%3D{os.getpid()}"
         self.assertEqual({row["pid"] for row in self.get(both)["rows"]}, {theirs.pid, os.getpid()})
         self.assertEqual([row["pid"] for row in self.as_other(NOBODY, both)["rows"]], [theirs.pid])
+        refused = subprocess.run([*as_user(NOBODY), MEMOIR, "query", "explain", "--where", f"pid={os.getpid()}"],
+                                 capture_output=True, text=True, check=False)
+        self.assertIn("the mappings of some processes could not be read", refused.stderr)
 
     def test_figures_are_those_of_the_command_line(self):
         self.api()

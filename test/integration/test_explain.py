@@ -66,6 +66,7 @@ class ExplainTest(CommandTest):
         self.assertEqual(sum(part["bytes"] for part in told["parts"]), told["rss_bytes"])
         self.assertEqual(sum(told["kinds"].values()), told["rss_bytes"])
         self.assertTrue(told["memory_read"])
+        self.assertTrue(told["program"])  # with or without a book
         self.assertLessEqual(told["kinds"]["rest"] * 100, REST_PERCENT * told["rss_bytes"], told["parts"])
         return told
 
