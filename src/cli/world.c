@@ -297,6 +297,9 @@ int world_ask(struct world *world, const struct world_options *options, const st
         return r;
     query_result_reset(result);
     r = query_run(query, &looked, result);
+    if (r == -E2BIG && query_needs(query) & QUERY_NEEDS_HISTORY)
+        return command_fail(
+            "that would be too many points: ask for a longer --step or a shorter time");
     return r < 0 ? r : query_result_finish(result);
 }
 
