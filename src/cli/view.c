@@ -189,6 +189,12 @@ void view_mention(const struct query *query, const struct query_result *result)
     if (query_result_incomplete(result) && query_needs(query) & QUERY_NEEDS_CGROUPS)
         fprintf(stderr, "memoir: there are more than %d cgroups, and the deepest are left out\n",
                 CGROUPS_MAX);
+    else if (query_result_incomplete(result) && query_needs(query) & QUERY_NEEDS_MAPPINGS)
+        fputs(
+            "memoir: the mappings of some processes could not be read; run as their owner or root\n",
+            stderr);
+    else if (query_result_incomplete(result) && query_needs(query) & QUERY_NEEDS_HISTORY)
+        fputs("memoir: parts of the history are damaged and left out\n", stderr);
     else if (query_result_incomplete(result))
         fputs("memoir: some books could not be read whole; memoir doctor tells why\n", stderr);
 }

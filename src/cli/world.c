@@ -152,6 +152,10 @@ static int look_at_history(struct world *world, const struct world_options *opti
     }
     if (access(world->history_path, R_OK) == 0)
         return COMMAND_OK;
+    if (errno == EACCES)
+        return command_fail("cannot read '%s': only memoird's own user can; others see the past on "
+                            "the dashboard (memoir open) and over HTTP",
+                            world->history_path);
     command_fail("cannot read the history in '%s': %s; memoird keeps it while it runs", state,
                  strerror(errno));
     return COMMAND_NOTHING;
@@ -293,6 +297,9 @@ int world_ask(struct world *world, const struct world_options *options, const st
         return r;
     query_result_reset(result);
     r = query_run(query, &looked, result);
+    if (r == -E2BIG && query_needs(query) & QUERY_NEEDS_HISTORY)
+        return command_fail(
+            "that would be too many points: ask for a longer --step or a shorter time");
     return r < 0 ? r : query_result_finish(result);
 }
 

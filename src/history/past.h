@@ -1,7 +1,7 @@
 /* Tables as they were: host_past, processes_past, system_past and devices_past have a row for each row that the table had in each step
  * of a time, from what memoird recorded. `--at` and `--since` of a question to a table ask its past (past_spec()).
  *
- * Steps are aligned to 1970 and of one length for all nodes, so rows of one step have the same `time` everywhere; groups by time
+ * A row has the values at the end of the step: of a process that ended before, there is none. Steps are aligned to 1970 and of one length for all nodes, so rows of one step have the same `time` everywhere; groups by time
  * count their nodes in `nodes`. Columns are those of the table that are recorded. */
 #pragma once
 

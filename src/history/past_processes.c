@@ -28,6 +28,8 @@ enum figure {
     FIGURES = FIGURE_DEVICE_SPACES + MEMOIR_SPACE_MAX + 1,
 };
 
+enum { NOTED_LATE_S = 2 }; /* for so long a process that runs may lack a value */
+
 /* What row->custom is. */
 struct past_process {
     uint64_t time_ns;
@@ -203,9 +205,25 @@ static bool is_of(const struct read_result *result, const struct read_line *line
     return line >= result->lines && line < result->lines + result->n_lines;
 }
 
-/* The steps of one process, whose lines are `lines`. */
+/* For each step when anything of any process was noted last, from its start: all are noted at once. */
+static uint32_t *latest_of(const struct read_result results[static PAST_READS_MAX])
+{
+    uint32_t *latest = calloc(results[0].n_steps + 1, sizeof(*latest));
+    for (size_t k = 0; latest && k < PAST_READS_MAX; k++)
+        for (size_t i = 0; i < results[k].n_lines; i++)
+            for (size_t step = 0; step < results[0].n_steps; step++) {
+                const struct read_point *point = &results[k].lines[i].points[step];
+                if (point->present && point->offset_s > latest[step])
+                    latest[step] = point->offset_s;
+            }
+    return latest;
+}
+
+/* The steps of one process, whose lines are `lines`. A row has what it held at the end of the step: one that ended before has none,
+ * so that sums do not count together what was never there at once. */
 static int scan_process(struct query_scan *scan, const struct read_result *bytes,
-                        const struct read_line *const *lines, size_t n, bool books_only)
+                        const uint32_t *latest, const struct read_line *const *lines, size_t n,
+                        bool books_only)
 {
     for (size_t step = 0; step < bytes->n_steps; step++) {
         struct past_process row = {.time_ns = (bytes->since_s + step * bytes->step_s) * NS_PER_S,
@@ -215,7 +233,7 @@ static int scan_process(struct query_scan *scan, const struct read_result *bytes
             const struct read_point *point = &lines[i]->points[step];
             if (point->present)
                 take(&row, lines[i], point, !is_of(bytes, lines[i]));
-            any |= point->present;
+            any |= point->present && point->offset_s + NOTED_LATE_S >= latest[step];
         }
         int r = any && (row.book || !books_only)
                     ? scan->each(scan, &(struct query_row){.custom = &row})
@@ -232,7 +250,9 @@ static int scan_all(struct query_scan *scan,
     size_t n = 0, all = results[0].n_lines + results[1].n_lines;
     MEMOIR_CLEANUP(freep)
     const struct read_line **lines = calloc(all + 1, sizeof(*lines));
-    if (!lines)
+    MEMOIR_CLEANUP(freep)
+    uint32_t *latest = latest_of(results);
+    if (!lines || !latest)
         return -ENOMEM;
     for (size_t k = 0; k < PAST_READS_MAX; k++)
         for (size_t i = 0; i < results[k].n_lines; i++)
@@ -242,7 +262,7 @@ static int scan_all(struct query_scan *scan,
     for (size_t i = 0, end; i < n && r == 0; i = end) {
         for (end = i + 1; end < n && compare(lines[i], lines[end]) == 0; end++)
             ;
-        r = scan_process(scan, &results[0], lines + i, end - i, books_only);
+        r = scan_process(scan, &results[0], latest, lines + i, end - i, books_only);
     }
     return r;
 }

@@ -178,6 +178,7 @@ static void fold(struct reading *reading, uint64_t start_s, uint32_t step_s)
             uint64_t at = time_s > result->since_s ? time_s - result->since_s : 0;
             struct read_point *point = &line->points[at / result->step_s];
             point->last = sums->last[slot];
+            point->offset_s = (uint32_t)(at % result->step_s);
             if (!point->present || sums->max[slot] > point->max)
                 point->max = sums->max[slot];
             point->present = true;

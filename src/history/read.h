@@ -50,6 +50,7 @@ struct read_query {
 
 struct read_point {
     bool present;
+    uint32_t offset_s; /* of the last value, from the start of the step */
     uint64_t last, max;
 };
 

@@ -143,12 +143,13 @@ static bool is_judged(const struct round *round, const struct ledger_process *pr
     return false;
 }
 
-/* The next look begins with the book at which the time was over. One that takes longer than that by itself is passed. */
+/* The next look begins with the book at which the time or the room was over. One that takes longer than that by itself is passed. */
 static void turn_end(struct closer *c, struct round *round, bool incomplete)
 {
+    bool full = round->asked > round->skip + JUDGED_MAX;
     if (incomplete && round->n > 1)
         round->n--;
-    c->skip = incomplete && round->n ? round->skip + round->n : 0;
+    c->skip = (incomplete || full) && round->n ? round->skip + round->n : 0;
 }
 
 /* Books that are gone, or have no suspect any more. */

@@ -189,8 +189,17 @@ static bool start_allowed(struct elf_parser *p)
     return true;
 }
 
+/* Between questions a child says nothing: it ended, because it had none for long or was killed. No file is why. */
+static bool is_gone(const struct elf_parser *p)
+{
+    struct pollfd said = {.fd = p->fd, .events = POLLIN};
+    return poll(&said, 1, 0) > 0;
+}
+
 int elf_parser_ensure(struct elf_parser *p)
 {
+    if (p->fd >= 0 && is_gone(p))
+        child_end(p, false);
     if (p->fd >= 0)
         return 0;
     return start_allowed(p) ? child_start(p) : -EBUSY;

@@ -21,10 +21,10 @@
 #include "pin/quota.h"
 #include "pin/text.h"
 
-enum { STACK = 128 << 10, PATH = 600, TEXT = 512 };
+enum { STACK = 128 << 10, PATH = 600, TEXT = 512, HANDOVER_SPINS = 200, HANDOVER_NS = 20000 };
 
-/* NONE: no thread. STARTING: crew_start() stores its work, which may not be read yet. BUSY: it has work.
- * IDLE: it looks for some. ASLEEP: it has to be woken, and may end by itself. */
+/* NONE: no thread. STARTING: crew_start() stores its work, which may not be read yet. BUSY: it has
+ * work. IDLE: it looks for some. ASLEEP: it has to be woken, and may end by itself. */
 enum { NONE = 0, STARTING = 1, BUSY = 2, IDLE = 3, ASLEEP = 4 };
 
 static struct worker {
@@ -110,14 +110,16 @@ static bool spin_for_work(struct worker *w)
     return true;
 }
 
-/* The worker was taken: wait until its work is stored. The thread that does so may lose its CPU. */
+/* The worker was taken: wait until its work is stored. The thread that does so may have lost its
+ * CPU, so this one sleeps after a while: a yield would not let a thread of lower priority run. */
 static void wait_for_handover(const struct worker *w)
 {
+    const struct timespec pause = {.tv_nsec = HANDOVER_NS};
     for (unsigned turn = 1; load_acquire(&w->state) == STARTING; turn++)
-        if (turn % 64)
+        if (turn < HANDOVER_SPINS)
             cpu_relax();
         else
-            sched_yield();
+            (void)kernel_call(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&pause, 0, 0);
 }
 
 /* True: there is work. False: none for a while, and the thread is on no list any more. */

@@ -1,15 +1,17 @@
 /* driver.c: see driver.h. */
 #include "pin/driver.h"
 
-#include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "base/atomic.h"
+#include "base/kernel.h"
 #include "pin/next.h"
 #include "site/module.h"
 #include "site/module_symbol.h"
 
-enum { REGISTER_PORTABLE = 1, CAPTURE_RELAXED = 2 };
+enum { REGISTER_PORTABLE = 1, CAPTURE_RELAXED = 2, PAUSE_NS = 20000 };
 
 static struct pin_driver driver;
 static struct module_object object; /* of the driver's library; set before driver.ready */
@@ -102,7 +104,9 @@ void *pin_driver_symbol(const char *name)
 {
     const struct pin_driver *d = pin_driver();
     while (!d && !looking && load_acquire(&finding)) {
-        sched_yield();
+        /* Not a yield: that thread may have a lower priority. */
+        const struct timespec pause = {.tv_nsec = PAUSE_NS};
+        (void)kernel_call(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, (long)&pause, 0, 0);
         d = pin_driver();
     }
     return d ? symbol_in(&object, name) : NULL;

@@ -192,6 +192,9 @@ class TrackedTest(ApiTest):
         both = f"/query?table=explain&by=pid&where=pid%3D{theirs.pid}%20or%20pid%3D{os.getpid()}"
         self.assertEqual({row["pid"] for row in self.get(both)["rows"]}, {theirs.pid, os.getpid()})
         self.assertEqual([row["pid"] for row in self.as_other(NOBODY, both)["rows"]], [theirs.pid])
+        refused = subprocess.run([*as_user(NOBODY), MEMOIR, "query", "explain", "--where", f"pid={os.getpid()}"],
+                                 capture_output=True, text=True, check=False)
+        self.assertIn("the mappings of some processes could not be read", refused.stderr)
 
     def test_figures_are_those_of_the_command_line(self):
         self.api()

@@ -183,6 +183,7 @@ class Machine(HistoryTest):
         for command in (["query", "buffers"], ["query", "sites"]):
             self.assertIn("is not recorded; that of host, processes, system, devices", self.table(*command, "--at", "1m", status=2))
         self.assertIn("invalid time 'never' for --at", self.table("ps", "--at", "never", status=2))
+        self.assertIn("a longer --step", self.table("query", "host", "--since", "9000d", "--step", "1s", status=1))
         self.assertIn("--at goes with neither --since", self.table("ps", "--at", "1m", "--since", "2m", status=2))
         self.assertIn("has no column 'threads'", self.table("query", "host", "--at", "1m", "--show", "threads", status=2))
 

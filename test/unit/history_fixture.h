@@ -45,14 +45,14 @@ static inline void fixture_process(struct sample *sample, unsigned m, unsigned p
     sample_add_value(sample, 0, 0, HISTORY_BLOCKS, 12);
 }
 
-static inline void fixture_second(struct sample *sample, unsigned m, uint64_t s)
+static inline void fixture_second(struct sample *sample, unsigned m, unsigned processes, uint64_t s)
 {
     sample_reset(sample, (FIXTURE_T0 + s) * NS_PER_S);
     struct sample_device *device = sample_add_device(sample);
     device->kind = MEMOIR_DEVICE_GPU;
     strcpy(device->name, "H200");
     snprintf(device->uid, sizeof(device->uid), "GPU-%u", m);
-    for (unsigned p = 0; p < 2; p++)
+    for (unsigned p = 0; p < processes; p++)
         fixture_process(sample, m, p, s);
     sample_totals(sample);
     sample_add_value(sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 4000 * (m + 1));
@@ -65,7 +65,8 @@ static inline void fixture_second(struct sample *sample, unsigned m, uint64_t s)
     sample_add_value(sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, 1234);
 }
 
-static inline void fixture_record(const char *path, unsigned m)
+/* With `visit`, a third process lives from second 2 to 5. */
+static inline void fixture_record_visit(const char *path, unsigned m, bool visit)
 {
     struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
     struct store *store = NULL;
@@ -77,7 +78,7 @@ static inline void fixture_record(const char *path, unsigned m)
     for (uint64_t s = 0; s < FIXTURE_SECONDS; s++) {
         if (s == FIXTURE_GAP_S)
             continue;
-        fixture_second(&sample, m, s);
+        fixture_second(&sample, m, visit && s >= 2 && s <= 5 ? 3 : 2, s);
         int r = recorder_add(recorder, &sample);
         if (r == -EAGAIN && (r = recorder_flush(recorder, store, FIXTURE_T0 + s)) == 0)
             r = recorder_add(recorder, &sample);
@@ -87,4 +88,9 @@ static inline void fixture_record(const char *path, unsigned m)
     recorder_free(recorder);
     store_free(store);
     sample_release(&sample);
+}
+
+static inline void fixture_record(const char *path, unsigned m)
+{
+    fixture_record_visit(path, m, false);
 }

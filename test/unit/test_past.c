@@ -111,6 +111,22 @@ static void a_time_has_rows_for_each_step_that_was_recorded(void **state)
         "{\"time\":\"2027-01-15T08:00:40.000Z\",\"rss\":4018800,\"count\":2,\"nodes\":1}\n");
 }
 
+static void a_process_that_ended_within_a_step_is_not_in_its_sum(void **state)
+{
+    char before[sizeof(path)];
+    memcpy(before, path, sizeof(path));
+    snprintf(path, sizeof(path), "/dev/shm/memoir-visit-%d.db", (int)getpid());
+    fixture_record_visit(path, 1, true);
+    struct query_spec sums = {.table = "host_past", .by = "time", .show = "rss,count"};
+    check(&sums, past_at(FIXTURE_T0), 10,
+          "{\"time\":\"2027-01-15T08:00:00.000Z\",\"rss\":4011800,\"count\":2}\n");
+    struct past_window while_there = {FIXTURE_T0, FIXTURE_T0 + 5, 5};
+    check(&sums, while_there, 5,
+          "{\"time\":\"2027-01-15T08:00:00.000Z\",\"rss\":6031200,\"count\":3}\n");
+    teardown(NULL);
+    memcpy(path, before, sizeof(path));
+}
+
 static void check_spec(struct query_spec spec, struct past_window window, const char *table,
                        const char *by, const char *where)
 {
@@ -185,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_is_the_step_that_it_lies_in),
         cmocka_unit_test(a_time_has_rows_for_each_step_that_was_recorded),
+        cmocka_unit_test(a_process_that_ended_within_a_step_is_not_in_its_sum),
         cmocka_unit_test(questions_about_now_become_questions_about_then),
         cmocka_unit_test(other_tables_refuse_with_a_reason),
         cmocka_unit_test(without_a_file_there_are_no_rows),
