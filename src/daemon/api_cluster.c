@@ -80,13 +80,15 @@ static bool refuse_to_hand_on(struct http_call *call)
     return true;
 }
 
-static struct clustering_viewer asker_of(struct http_call *call, const struct daemon *daemon)
+/* node: which one is asked, or NULL for all; a token is for one. */
+static struct clustering_viewer asker_of(struct http_call *call, const struct daemon *daemon,
+                                         const char *node)
 {
     uint32_t uid = http_viewer(call)->uid;
     return (struct clustering_viewer){
         .local = api_viewer(call),
         .user = uid == HTTP_VIEWER_NOBODY ? NULL : asking_user_name(daemon->asking, uid),
-        .token = http_argument(call, "node") ? http_node_token(call) : NULL,
+        .token = node ? http_node_token(call) : NULL,
     };
 }
 
@@ -94,7 +96,7 @@ void api_cluster_query(struct http_call *call, struct daemon *daemon, const stru
 {
     struct query_error wrong = {0};
     struct clustering_ask *ask;
-    struct clustering_viewer asker = asker_of(call, daemon);
+    struct clustering_viewer asker = asker_of(call, daemon, http_argument(call, "node"));
     struct past_window window = {0};
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
     bool past = table && table->needs & QUERY_NEEDS_HISTORY;
@@ -162,7 +164,7 @@ void api_answer_cluster_programs(struct http_call *call, void *context)
     struct daemon *daemon = context;
     struct query_error wrong = {0};
     struct clustering_ask *ask;
-    struct clustering_viewer asker = asker_of(call, daemon);
+    struct clustering_viewer asker = asker_of(call, daemon, NULL);
     struct query_spec spec;
     char show[SPREAD_SHOW_MAX];
     if (refuse_to_hand_on(call))
@@ -232,7 +234,7 @@ bool api_cluster_call(struct http_call *call, struct daemon *daemon, const char 
     struct buffer target = BUFFER_INIT(HTTP_TARGET_MAX);
     struct clustering_ask *ask;
     bool self = false;
-    struct clustering_viewer asker = asker_of(call, daemon);
+    struct clustering_viewer asker = asker_of(call, daemon, http_argument(call, "node"));
     size_t len;
     const char *body = http_request_body(call, &len);
     if (refuse_to_hand_on(call))

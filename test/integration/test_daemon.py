@@ -217,7 +217,7 @@ class Exec(DaemonTest):
 
 class Life(DaemonTest):
     def test_who_took_its_book_away_is_not_remembered_whoever_saw_its_end(self):
-        daemon = self.daemon("--log-level=debug", "--refresh=20ms", prefix=with_descriptors(48))
+        daemon = self.daemon("--log-level=debug", "--refresh=20ms", prefix=with_descriptors(56))
         # Where no pidfd is to be had any more, nobody can tell how a process ended that its parent has buried.
         while not any("cannot get a pidfd" in line for line in daemon.err.lines):
             quiet = self.client("device=D", "dram=1x100000", "free=dram=1", "ready", "wait")
