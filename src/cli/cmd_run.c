@@ -391,6 +391,8 @@ static void tick(void *context, pid_t pid)
     uint64_t now_ns = clock_monotonic_ns();
     if (!run->growth.pid) {
         outside_init(&run->growth, pid, now_ns);
+        run->growth.next_ns =
+            run->growth.explain_ns; /* its start is no growth that slows down later */
         run->growth.needs_ns = run->values->needs_ns;
     }
     (void)outside_look(&run->growth, now_ns);
@@ -497,6 +499,7 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
     int r = run_wait(child, &end);
     if (r < 0)
         return not_started(run, r);
+    outside_ended(&run->growth);
     MEMOIR_CLEANUP(ledger_freep)
     struct ledger *ledger = NULL;
     if (run->books.n > 0)

@@ -106,6 +106,16 @@ int outside_look(struct outside *g, uint64_t now_ns)
     return 0;
 }
 
+void outside_ended(struct outside *g)
+{
+    size_t peak = 0;
+    for (size_t i = 1; i < g->n; i++)
+        if (g->points[i].alloc_bytes >= g->points[peak].alloc_bytes)
+            peak = i;
+    if (g->n && g->n - 1 - peak <= g->n / OUTSIDE_EXIT_SHARE)
+        g->n = peak + 1;
+}
+
 static uint64_t of_malloc(const struct explain *e)
 {
     return explain_sum(e, EXPLAIN_HEAP) + explain_sum(e, EXPLAIN_SLACK);

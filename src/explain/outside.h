@@ -18,7 +18,8 @@ struct suspect;
 enum {
     OUTSIDE_POINTS = 240, /* beyond it every second one is dropped */
     OUTSIDE_EXPLAIN_MS = 1000,
-    OUTSIDE_SHARE = 50, /* an explanation may take one part in so many of the time */
+    OUTSIDE_EXIT_SHARE = 8, /* an exit may take one part in so many of the time */
+    OUTSIDE_SHARE = 50,     /* an explanation may take one part in so many of the time */
 };
 #define OUTSIDE_INTERVAL_NS UINT64_C(250000000)
 
@@ -53,6 +54,10 @@ void outside_release(struct outside *growth);
 /* Look, if it is time to; -ESRCH when the process is gone. Takes microseconds, and up to OUTSIDE_EXPLAIN_MS when the RSS has grown
  * by a tenth since the last explanation. */
 int outside_look(struct outside *growth, uint64_t now_ns);
+
+/* The process has ended by itself: what it gave back last, in at most an eighth of the time, is no end of its growth. Interpreters
+ * free all that they have when they exit. */
+void outside_ended(struct outside *growth);
 
 /* The growth of `b` over `a`, in `span_ns`: what both explain. */
 void outside_compare(const struct explain *a, const struct explain *b, uint64_t span_ns,

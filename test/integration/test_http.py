@@ -202,7 +202,10 @@ class WhoGetsIn(HttpTest):
     def test_what_only_looks_cannot_act(self):
         self.serve()
         reader, actor = self.token("reader", "--user", "0"), self.token("actor", "--user", "0", "--role", "control")
-        path, body = f"/api/v1/processes/{os.getpid()}/tracking", '{"on":true}'
+        # An observer of this very process would outlive memoird, and keep the pipe open that we read it by.
+        sleeper = subprocess.Popen(["sleep", "1234"])
+        self.addCleanup(lambda: (sleeper.kill(), sleeper.wait()))
+        path, body = f"/api/v1/processes/{sleeper.pid}/tracking", '{"on":true}'
         self.assertProblem(self.ask(path, "POST", token=reader, body=body), 403, "role")
         answer = self.ask(path, "POST", token=actor, body=body)
         self.assertNotIn(answer.status, (401, 403), answer.body)

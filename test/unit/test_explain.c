@@ -211,6 +211,22 @@ static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
     assert_non_null(strstr(buffer_string(&told), "PYTHONMALLOC=malloc"));
     buffer_release(&told);
     outside_release(&g);
+    outside_steps(&g, 100000, 1000, 160); /* an exit that frees what there is */
+    for (unsigned i = 150; i < 160; i++)
+        g.points[i].alloc_bytes = 20000000 - i;
+    outside_judge(&g, &verdict);
+    assert_false(verdict.grows);
+    outside_ended(&g);
+    assert_int_equal(g.n, 150);
+    outside_judge(&g, &verdict);
+    assert_true(verdict.grows);
+    outside_release(&g);
+    outside_steps(&g, 100000, 1000, 160); /* given back long before the end */
+    for (unsigned i = 120; i < 160; i++)
+        g.points[i].alloc_bytes = 20000000;
+    outside_ended(&g);
+    assert_int_equal(g.n, 160);
+    outside_release(&g);
     outside_steps(&g, 1000, 100000, 160); /* its sites tell */
     outside_judge(&g, &verdict);
     assert_false(verdict.grows);
