@@ -28,24 +28,12 @@ static void get_text(const struct query_world *world, const struct query_row *ro
         query_set_text(ret, text);
 }
 
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
-}
-
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    static _Thread_local char number[16];
     const struct event *event = event_of(row);
-    if (!event->pid)
-        return;
-    const char *name = world->user_name ? world->user_name(event->uid, world->context) : NULL;
-    if (!name)
-        snprintf(number, sizeof(number), "%u", event->uid);
-    query_set_text(ret, name ? name : number);
+    if (event->pid)
+        query_set_user(ret, world, event->uid);
 }
 
 enum { NUMBER_SEQ, NUMBER_TIME, NUMBER_PID, NUMBER_UID, NUMBER_BYTES };
@@ -82,7 +70,7 @@ static const struct query_column columns[] = {
     {"time", "when it happened", QUERY_TIME, QUERY_MAX, .arg = NUMBER_TIME, .get = get_number},
     {"kind", "came, went, killed, oom, leak, device or tracking", QUERY_TEXT, .arg = TEXT_KIND,
      .get = get_text},
-    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    {"node", "name of the machine", QUERY_TEXT, .get = query_get_node},
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, .arg = NUMBER_PID, .get = get_number},
     {"program", "name of the program", QUERY_TEXT, .arg = TEXT_PROGRAM, .get = get_text},
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},

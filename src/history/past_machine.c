@@ -99,13 +99,6 @@ static void get_system_time(const struct query_world *world, const struct query_
     query_set_number(ret, ((const struct past_system *)row->custom)->time_ns);
 }
 
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
-}
-
 #define SYSTEM(name, which)                                                       \
     {                                                                             \
         name, NULL, QUERY_BYTES, .arg = HISTORY_SYSTEM_##which, .get = get_system \
@@ -117,7 +110,7 @@ static void get_node(const struct query_world *world, const struct query_row *ro
 
 static const struct query_column system_columns[] = {
     {"time", "start of the step", QUERY_TIME, QUERY_SAME, .get = get_system_time},
-    {"node", NULL, QUERY_TEXT, .get = get_node},
+    {"node", NULL, QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     SYSTEM("total", TOTAL),
     SYSTEM("available", AVAILABLE),

@@ -76,18 +76,13 @@ enum { TEXT_PROGRAM, TEXT_USER, TEXT_NODE };
 static void get_text(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    static _Thread_local char number[16];
     const struct read_line *who = row_of(row)->who;
-    const char *text = field->column->arg == TEXT_PROGRAM ? who->program
-                       : field->column->arg == TEXT_NODE  ? *who->node ? who->node : world->node
-                       : world->user_name ? world->user_name(who->uid, world->context)
-                                          : NULL;
-    if (!text && field->column->arg == TEXT_USER) {
-        snprintf(number, sizeof(number), "%u", who->uid);
-        text = number;
-    }
-    if (text && *text)
-        query_set_text(ret, text);
+    if (field->column->arg == TEXT_USER)
+        query_set_user(ret, world, who->uid);
+    else if (field->column->arg == TEXT_NODE)
+        query_set_node(ret, world, who->node);
+    else if (*who->program)
+        query_set_text(ret, who->program);
 }
 
 static void get_figure(const struct query_world *world, const struct query_row *row,

@@ -88,22 +88,14 @@ static void get_text(const struct query_world *world, const struct query_row *ro
 static void get_node(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    const char *node = row_of(row)->line->node;
-    if (*node || world->node)
-        query_set_text(ret, *node ? node : world->node);
+    query_set_node(ret, world, row_of(row)->line->node);
 }
 
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    static _Thread_local char number[16];
-    uint32_t uid = row_of(row)->line->uid;
-    if (row_of(row)->of != OF_PROCESS)
-        return;
-    const char *name = world->user_name ? world->user_name(uid, world->context) : NULL;
-    if (!name)
-        snprintf(number, sizeof(number), "%u", uid);
-    query_set_text(ret, name ? name : number);
+    if (row_of(row)->of == OF_PROCESS)
+        query_set_user(ret, world, row_of(row)->line->uid);
 }
 
 enum {

@@ -195,6 +195,10 @@ struct query_table {
 void query_get_one(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret);
 
+/* The column node of tables whose rows are all of the node that answers. */
+void query_get_node(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret);
+
 /* For getters. */
 static inline void query_set_number(struct query_value *value, uint64_t number)
 {
@@ -214,6 +218,10 @@ static inline bool query_kind_is_part(enum query_kind kind)
     return kind == QUERY_PERCENT || kind == QUERY_SHARE;
 }
 void query_set_text(struct query_value *value, const char *text);
+/* The node of a row: `node`, or the one that answers where that is NULL or empty. */
+void query_set_node(struct query_value *value, const struct query_world *world, const char *node);
+/* The user's name, or the number where no name is known: until the next call in this thread. */
+void query_set_user(struct query_value *value, const struct query_world *world, uint32_t uid);
 /* Sorted by time, each once; borrowed until the row is done. */
 void query_set_points(struct query_value *value, const struct query_point *points, size_t n);
 /* The frames stand in `text` with a line feed between them. */

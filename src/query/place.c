@@ -71,6 +71,29 @@ void place_space(const struct query_world *world, const struct query_row *row,
                    ledger_space_name(row->account ? row->account->space : row->capacity->space));
 }
 
+void query_set_node(struct query_value *value, const struct query_world *world, const char *node)
+{
+    if (node && *node)
+        query_set_text(value, node);
+    else if (world->node)
+        query_set_text(value, world->node);
+}
+
+void query_get_node(const struct query_world *world, const struct query_row *row,
+                    const struct query_field *field, struct query_value *ret)
+{
+    query_set_node(ret, world, NULL);
+}
+
+void query_set_user(struct query_value *value, const struct query_world *world, uint32_t uid)
+{
+    static _Thread_local char number[16];
+    const char *name = world->user_name ? world->user_name(uid, world->context) : NULL;
+    if (!name)
+        snprintf(number, sizeof(number), "%u", uid);
+    query_set_text(value, name ? name : number);
+}
+
 void query_get_one(const struct query_world *world, const struct query_row *row,
                    const struct query_field *field, struct query_value *ret)
 {

@@ -130,10 +130,7 @@ const struct query_table query_table_accounts = {
 static void get_node(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    if (*row->device->host)
-        query_set_text(ret, row->device->host);
-    else if (world->node)
-        query_set_text(ret, world->node);
+    query_set_node(ret, world, row->device->host);
 }
 
 /* A memory has a size even where none was reported; what lies in L1 has none of its own. */

@@ -14,13 +14,6 @@ struct query_cgroup {
     char container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
 };
 
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
-}
-
 enum { TEXT_PATH, TEXT_NAME, TEXT_PARENT, TEXT_CONTAINER, TEXT_POD, TEXT_JOB };
 
 static void get_text(const struct query_world *world, const struct query_row *row,
@@ -112,7 +105,7 @@ static const struct query_column columns[] = {
     TEXT("parent_path", NULL, TEXT_PARENT),
     {"depth", NULL, QUERY_NUMBER, QUERY_MIN, .get = get_depth},
     {"order", NULL, QUERY_NUMBER, QUERY_MIN, .get = get_order},
-    {"node", NULL, QUERY_TEXT, .get = get_node},
+    {"node", NULL, QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     TEXT("container", NULL, TEXT_CONTAINER),
     TEXT("pod", NULL, TEXT_POD),

@@ -69,13 +69,6 @@ static void get_uid(const struct query_world *world, const struct query_row *row
         ret->state = QUERY_UNKNOWN;
 }
 
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
-}
-
 static void get_use(const struct query_world *world, const struct query_row *row,
                     const struct query_field *field, value *ret)
 {
@@ -135,7 +128,7 @@ static const struct query_column columns[] = {
     {"program", "name of the program", QUERY_TEXT, .get = get_program},
     {"user", NULL, QUERY_TEXT, .get = get_user},
     {"uid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_uid},
-    {"node", NULL, QUERY_TEXT, .get = get_node},
+    {"node", NULL, QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     {"device", "number and name of the device", QUERY_TEXT, .get = place_device},
     {"ordinal", "the driver's number of the device", QUERY_NUMBER, QUERY_SAME,

@@ -45,22 +45,16 @@ static void get_text(const struct query_world *world, const struct query_row *ro
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    static _Thread_local char number[16];
-    const char *name = row->exited->user;
-    if (!name && world->user_name)
-        name = world->user_name(row->exited->uid, world->context);
-    if (!name)
-        snprintf(number, sizeof(number), "%u", row->exited->uid);
-    query_set_text(ret, name ? name : number);
+    if (row->exited->user)
+        query_set_text(ret, row->exited->user);
+    else
+        query_set_user(ret, world, row->exited->uid);
 }
 
 static void get_node(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, struct query_value *ret)
 {
-    if (row->exited->node && *row->exited->node)
-        query_set_text(ret, row->exited->node);
-    else if (world->node)
-        query_set_text(ret, world->node);
+    query_set_node(ret, world, row->exited->node);
 }
 
 static void set_or_unknown(struct query_value *ret, bool known, uint64_t number)

@@ -66,12 +66,7 @@ static void get_uid(const struct query_world *world, const struct query_row *row
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
-    static _Thread_local char number[24];
-    uint32_t uid = (uint32_t)held_of(row)->ended->uid;
-    const char *name = world->user_name ? world->user_name(uid, world->context) : NULL;
-    if (!name)
-        snprintf(number, sizeof(number), "%u", uid);
-    query_set_text(ret, name ? name : number);
+    query_set_user(ret, world, (uint32_t)held_of(row)->ended->uid);
 }
 
 enum { PROCESS_NAME, PROCESS_CAUSE };
@@ -81,13 +76,6 @@ static void get_process_text(const struct query_world *world, const struct query
 {
     set_json_text(ret, held_of(row)->ended->line,
                   field->column->arg == PROCESS_NAME ? "name" : "cause");
-}
-
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
 }
 
 static void get_ended(const struct query_world *world, const struct query_row *row,
@@ -238,7 +226,7 @@ static const struct query_column columns[] = {
     {"program", NULL, QUERY_TEXT, .arg = PROCESS_NAME, .get = get_process_text},
     {"user", NULL, QUERY_TEXT, .get = get_user},
     {"uid", NULL, QUERY_NUMBER, QUERY_SAME, .get = get_uid},
-    {"node", NULL, QUERY_TEXT, .get = get_node},
+    {"node", NULL, QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     {"ended", "when the process ended", QUERY_TIME, QUERY_MAX, .get = get_ended},
     {"cause", "how it ended", QUERY_TEXT, .arg = PROCESS_CAUSE, .get = get_process_text},

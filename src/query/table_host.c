@@ -42,7 +42,6 @@ static void get_program(const struct query_world *world, const struct query_row 
 static void get_user(const struct query_world *world, const struct query_row *row,
                      const struct query_field *field, value *ret)
 {
-    static _Thread_local char number[16];
     const struct host_process *p = row->host;
     if (!(p->valid & HOST_HAS_STATUS)) {
         ret->state = QUERY_UNKNOWN;
@@ -53,9 +52,10 @@ static void get_user(const struct query_world *world, const struct query_row *ro
         name = world->user_name(p->uid, world->context);
     if (!name && *p->user) /* the number, which lasts as long as the row */
         name = p->user;
-    if (!name)
-        snprintf(number, sizeof(number), "%u", p->uid);
-    query_set_text(ret, name ? name : number);
+    if (name)
+        query_set_text(ret, name);
+    else
+        query_set_user(ret, world, p->uid);
 }
 
 static void get_uid(const struct query_world *world, const struct query_row *row,
@@ -65,13 +65,6 @@ static void get_uid(const struct query_world *world, const struct query_row *row
         query_set_number(ret, row->host->uid);
     else
         ret->state = QUERY_UNKNOWN;
-}
-
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
 }
 
 static void get_state(const struct query_world *world, const struct query_row *row,
@@ -308,7 +301,7 @@ static const struct query_column columns[] = {
      .needs = QUERY_NEEDS_PROBES, .get = get_program},
     {"user", "who owns the process", QUERY_TEXT, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .get = get_uid},
-    {"node", "name of the machine", QUERY_TEXT, .get = get_node},
+    {"node", "name of the machine", QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     {"state", "running, sleeping, waiting (for a disk), stopped, zombie ...", QUERY_TEXT,
      .get = get_state},

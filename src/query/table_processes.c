@@ -49,10 +49,7 @@ void process_uid(const struct query_world *world, const struct query_row *row,
 void process_node(const struct query_world *world, const struct query_row *row,
                   const struct query_field *field, struct query_value *ret)
 {
-    if (*row->process->host)
-        query_set_text(ret, row->process->host);
-    else if (world->node)
-        query_set_text(ret, world->node);
+    query_set_node(ret, world, row->process->host);
 }
 
 void process_state(const struct query_world *world, const struct query_row *row,

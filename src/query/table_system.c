@@ -5,13 +5,6 @@
 #include "ledger/host.h"
 #include "query/plan.h"
 
-static void get_node(const struct query_world *world, const struct query_row *row,
-                     const struct query_field *field, struct query_value *ret)
-{
-    if (world->node)
-        query_set_text(ret, world->node);
-}
-
 /* `arg` is where it is in the struct. */
 static void get_bytes(const struct query_world *world, const struct query_row *row,
                       const struct query_field *field, struct query_value *ret)
@@ -66,7 +59,7 @@ static void get_scarcity(const struct query_world *world, const struct query_row
     }
 
 static const struct query_column columns[] = {
-    {"node", NULL, QUERY_TEXT, .get = get_node},
+    {"node", NULL, QUERY_TEXT, .get = query_get_node},
     QUERY_COLUMN_NODES,
     BYTES("total", NULL, total_bytes),
     BYTES("available", NULL, available_bytes),
