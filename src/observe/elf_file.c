@@ -200,36 +200,32 @@ uint64_t elf_file_loaded_bytes(const struct elf_file *f)
 
 /* ---- functions ---- */
 
-static int functions_ask(struct elf_parser *parser, struct elf_question *q)
+static int functions_ask(struct elf_parser *parser, uint32_t kind, elf_read_fn *read,
+                         void *read_context, elf_function_fn *each, void *context)
 {
+    struct elf_question q = {
+        .ask.kind = kind,
+        .read = read,
+        .read_context = read_context,
+        .each = each,
+        .each_context = context,
+    };
     int r = elf_parser_ensure(parser);
     if (r == 0)
-        r = elf_parser_ask(parser, q);
+        r = elf_parser_ask(parser, &q);
     return r == -EPIPE ? -EBADMSG : r;
 }
 
 int elf_file_exports(struct elf_parser *parser, elf_read_fn *read, void *read_context,
                      elf_function_fn *each, void *context)
 {
-    struct elf_question q = {
-        .ask.kind = ELF_ASK_EXPORTS,
-        .read = read,
-        .read_context = read_context,
-        .each = each,
-        .each_context = context,
-    };
-    return parser ? functions_ask(parser, &q) : elf_exports(read, read_context, each, context);
+    return parser ? functions_ask(parser, ELF_ASK_EXPORTS, read, read_context, each, context)
+                  : elf_exports(read, read_context, each, context);
 }
 
 int elf_file_functions(struct elf_parser *parser, elf_read_fn *read, void *read_context,
                        elf_function_fn *each, void *context)
 {
-    struct elf_question q = {
-        .ask.kind = ELF_ASK_FUNCTIONS,
-        .read = read,
-        .read_context = read_context,
-        .each = each,
-        .each_context = context,
-    };
-    return parser ? functions_ask(parser, &q) : elf_functions(read, read_context, each, context);
+    return parser ? functions_ask(parser, ELF_ASK_FUNCTIONS, read, read_context, each, context)
+                  : elf_functions(read, read_context, each, context);
 }

@@ -1,7 +1,7 @@
 /* elf_parser.h: the child that parses ELF files (elf_file.h).
  *
  * It is this program again under another name, and has one socket and nothing else: no capability, no other descriptor, and a seccomp
- * filter (site/symbol_confine.h). It becomes nobody where the observer may change users; under memoird's unit it may not, and
+ * filter (site/symbol_confine.h). It switches to the user `nobody` where the observer may change users; under memoird's unit it may not, and
  * the child stays root without a capability. A child that cannot be confined exits, and nothing is parsed. */
 #pragma once
 
