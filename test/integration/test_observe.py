@@ -278,6 +278,23 @@ class Faults(ObserveTest):
                 self.assertEqual(done.stdout, "ended 1\n", done.stderr)
                 self.assertIn("'/run/memoird' must be a directory of root's that no other user can write to", done.stderr)
 
+    def test_a_bpffs_in_which_users_create_names(self):
+        """What a user calls as the pins' directory is neither used nor emptied, whether it is a link or a directory."""
+        other = self.folder / "other"
+        for make in ("ln -s {other} {pins}", "mkdir {pins}"):
+            with self.subTest(make):
+                other.mkdir(exist_ok=True)
+                (other / "file").write_text("x")
+                pins = f"/sys/fs/bpf/memoir-open-{os.getpid()}"
+                # Sticky, and open to all, as the kernel makes it.
+                script = "mount -t tmpfs -o mode=755 none /run; umount -l /sys/fs/bpf; mount -t bpf bpf /sys/fs/bpf\n"
+                script += f"setpriv --reuid=65534 --regid=65534 --clear-groups {make.format(other=other, pins=pins)}\n"
+                script += f"{OBSERVE} --remove-orphans; {OBSERVE} --all --name open-{os.getpid()} --no-books --ready 1 --linger 1 "
+                script += f"--socket /run/memoird/observe.sock; echo ended $?; stat -c %u {pins}"
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+                self.assertEqual(done.stdout, "ready\nended 0\n65534\n", done.stderr)
+                self.assertTrue((other / "file").exists())
+
     def test_requests_that_make_no_sense(self):
         observer = self.shared()
         for request in ("", "dump", "dump x", "dump -1", "dump 4194305", "trace 0", "nonsense", "dump 1"):
