@@ -66,7 +66,6 @@ void query_result_reset(struct query_result *result)
     arena_reset(&result->texts);
 }
 
-
 static const struct cell *row_cells(const struct query_result *result, size_t row)
 {
     return result->cells + row * result->query->n_outputs;
