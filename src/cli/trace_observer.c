@@ -360,9 +360,12 @@ size_t trace_observer_orphans_find(struct buffer *names)
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         DIR *dir = opendir(places[i]);
         for (struct dirent *entry; dir && (entry = readdir(dir));) {
-            if (strncmp(entry->d_name, "memoir-", 7) != 0)
-                continue;
+            struct stat st;
             char path[PATH_MAX];
+            if (strncmp(entry->d_name, "memoir-", 7) != 0 ||
+                fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                !S_ISDIR(st.st_mode) || st.st_uid != 0)
+                continue; /* in a bpffs that is open to all, users can call theirs so, too */
             snprintf(path, sizeof(path), TRACE_ASK_DIR "/observe-%s.lock", entry->d_name + 7);
             MEMOIR_CLEANUP(closep)
             int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);

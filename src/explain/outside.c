@@ -116,11 +116,6 @@ void outside_ended(struct outside *g)
         g->n = peak + 1;
 }
 
-static uint64_t of_malloc(const struct explain *e)
-{
-    return explain_sum(e, EXPLAIN_HEAP) + explain_sum(e, EXPLAIN_SLACK);
-}
-
 static uint64_t bytes_of(const struct explain *e, const struct explain_part *like)
 {
     for (uint32_t i = 0; i < e->n_parts; i++)
@@ -151,12 +146,12 @@ void outside_compare(const struct explain *a, const struct explain *b, uint64_t 
     uint64_t most = 0;
     *ret = (struct outside_verdict){
         .rss_per_s = ((double)b->rss_bytes - (double)a->rss_bytes) / seconds,
-        .heap_per_s = ((double)of_malloc(b) - (double)of_malloc(a)) / seconds,
+        .heap_per_s = ((double)explain_sum_malloc(b) - (double)explain_sum_malloc(a)) / seconds,
     };
     for (uint32_t i = 0; i < b->n_parts; i++) {
         const struct explain_part *part = &b->parts[i];
         uint64_t before = bytes_of(a, part), more = part->bytes > before ? part->bytes - before : 0;
-        if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_SLACK || more <= most)
+        if (explain_is_malloc(part->kind) || more <= most)
             continue;
         most = more;
         name_part(part, ret->name);
@@ -170,8 +165,8 @@ void outside_largest(const struct explain *e, struct outside_verdict *ret)
     *ret = (struct outside_verdict){0};
     for (uint32_t i = 0; i < e->n_parts; i++) {
         const struct explain_part *part = &e->parts[i];
-        if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_FILE ||
-            part->kind == EXPLAIN_MEMOIR || part->bytes <= most)
+        if (part->kind == EXPLAIN_HEAP || part->kind == EXPLAIN_OLDER ||
+            part->kind == EXPLAIN_FILE || part->kind == EXPLAIN_MEMOIR || part->bytes <= most)
             continue;
         most = part->bytes;
         name_part(part, ret->name);

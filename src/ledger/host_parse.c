@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "book/lines.h"
+#include "book/meminfo.h"
 #include "ledger/host.h"
 
 enum { KERNEL_THREAD = 0x00200000 }; /* PF_KTHREAD in field 9 of stat */
@@ -187,77 +189,46 @@ int host_parse_meminfo(const char *text, struct host_system *system)
 {
     struct host_system s = {
         .valid = system->valid & HOST_HAS_PSI, .some = system->some, .full = system->full};
-    uint64_t tables = 0, second_tables = 0;
-    const struct line needed[] = {
-        {"MemTotal", &s.total_bytes},
-        {"MemFree", &s.free_bytes},
-        {"Buffers", &s.buffers_bytes},
-        {"Cached", &s.cached_bytes},
-    };
-    const struct line others[] = {
-        {"SwapCached", &s.swap_cached_bytes},
-        {"Active", &s.active_bytes},
-        {"Inactive", &s.inactive_bytes},
-        {"SwapTotal", &s.swap_total_bytes},
-        {"SwapFree", &s.swap_free_bytes},
-        {"Dirty", &s.dirty_bytes},
-        {"AnonPages", &s.parts[HOST_PART_ANON]},
-        {"Shmem", &s.shared_bytes},
-        {"Slab", &s.slab_bytes},
-        {"SReclaimable", &s.parts[HOST_PART_SLAB_RECLAIMABLE]},
-        {"SUnreclaim", &s.parts[HOST_PART_SLAB]},
-        {"KernelStack", &s.parts[HOST_PART_STACKS]},
-        {"PageTables", &tables},
-        {"SecPageTables", &second_tables},
-        {"Percpu", &s.parts[HOST_PART_PERCPU]},
-        {"Hugetlb", &s.parts[HOST_PART_HUGETLB]},
-    };
-    const struct line available[] = {{"MemAvailable", &s.available_bytes}};
-    if (lines_take(text, LINES(needed)) != sizeof(needed) / sizeof(needed[0]))
+    const uint32_t needed = MEMINFO_BIT(MEMINFO_TOTAL) | MEMINFO_BIT(MEMINFO_FREE) |
+                            MEMINFO_BIT(MEMINFO_BUFFERS) | MEMINFO_BIT(MEMINFO_CACHED);
+    struct lines lines = {.fd = -1, .data = text, .n = strlen(text)};
+    struct meminfo m;
+    meminfo_parse(&lines, MEMINFO_ALL, &m);
+    if ((m.valid & needed) != needed)
         return -EBADMSG;
-    (void)lines_take(text, LINES(others));
+    s.total_bytes = m.bytes[MEMINFO_TOTAL];
+    s.free_bytes = m.bytes[MEMINFO_FREE];
+    s.buffers_bytes = m.bytes[MEMINFO_BUFFERS];
+    s.cached_bytes = m.bytes[MEMINFO_CACHED];
+    s.swap_cached_bytes = m.bytes[MEMINFO_SWAP_CACHED];
+    s.active_bytes = m.bytes[MEMINFO_ACTIVE];
+    s.inactive_bytes = m.bytes[MEMINFO_INACTIVE];
+    s.swap_total_bytes = m.bytes[MEMINFO_SWAP_TOTAL];
+    s.swap_free_bytes = m.bytes[MEMINFO_SWAP_FREE];
+    s.dirty_bytes = m.bytes[MEMINFO_DIRTY];
+    s.shared_bytes = m.bytes[MEMINFO_SHMEM];
+    s.slab_bytes = m.bytes[MEMINFO_SLAB];
     s.valid |= HOST_HAS_TOTAL;
-    if (lines_take(text, LINES(available)) == 1) {
+    if (m.valid & MEMINFO_BIT(MEMINFO_AVAILABLE)) {
+        s.available_bytes = m.bytes[MEMINFO_AVAILABLE];
         s.valid |= HOST_HAS_AVAILABLE;
         s.used_bytes = s.total_bytes > s.available_bytes ? s.total_bytes - s.available_bytes : 0;
     }
+    s.parts[HOST_PART_ANON] = m.bytes[MEMINFO_ANON];
+    s.parts[HOST_PART_SLAB_RECLAIMABLE] = m.bytes[MEMINFO_SLAB_RECLAIMABLE];
+    s.parts[HOST_PART_SLAB] = m.bytes[MEMINFO_SLAB_UNRECLAIMABLE];
+    s.parts[HOST_PART_STACKS] = m.bytes[MEMINFO_KERNEL_STACKS];
+    s.parts[HOST_PART_PERCPU] = m.bytes[MEMINFO_PERCPU];
+    s.parts[HOST_PART_HUGETLB] = m.bytes[MEMINFO_HUGETLB];
     s.parts[HOST_PART_FREE] = s.free_bytes;
     s.parts[HOST_PART_BUFFERS] = s.buffers_bytes;
     s.parts[HOST_PART_SHMEM] = s.shared_bytes; /* which the kernel counts as cached */
     s.parts[HOST_PART_CACHE] =
         s.cached_bytes > s.shared_bytes ? s.cached_bytes - s.shared_bytes : 0;
-    s.parts[HOST_PART_PAGE_TABLES] = plus(tables, second_tables);
+    s.parts[HOST_PART_PAGE_TABLES] =
+        plus(m.bytes[MEMINFO_PAGE_TABLES], m.bytes[MEMINFO_SECOND_PAGE_TABLES]);
     parts_sum(&s);
     *system = s;
-    return 0;
-}
-
-static bool pressure_take(const char *text, const char *word, struct host_pressure *ret)
-{
-    unsigned whole[3], part[3];
-    uint64_t total;
-    const char *at = strstr(text, word);
-    if (!at ||
-        sscanf(at + strlen(word), " avg10=%4u.%2u avg60=%4u.%2u avg300=%4u.%2u total=%" SCNu64,
-               &whole[0], &part[0], &whole[1], &part[1], &whole[2], &part[2], &total) != 7)
-        return false;
-    *ret = (struct host_pressure){
-        .avg10 = whole[0] * 100 + part[0],
-        .avg60 = whole[1] * 100 + part[1],
-        .avg300 = whole[2] * 100 + part[2],
-        .total_us = total,
-    };
-    return true;
-}
-
-int host_parse_pressure(const char *text, struct host_pressure *ret_some,
-                        struct host_pressure *ret_full)
-{
-    struct host_pressure some, full;
-    if (!pressure_take(text, "some", &some) || !pressure_take(text, "full", &full))
-        return -EBADMSG;
-    *ret_some = some;
-    *ret_full = full;
     return 0;
 }
 

@@ -9,7 +9,6 @@
 #include <sys/types.h>
 
 struct host_system;
-struct host_pressure;
 
 struct host_statm {
     uint64_t vms, rss, shared, text, data; /* pages */
@@ -42,8 +41,6 @@ struct host_rollup {
 int host_parse_rollup(const char *text, struct host_rollup *ret_rollup);
 
 int host_parse_meminfo(const char *text, struct host_system *system);
-int host_parse_pressure(const char *text, struct host_pressure *ret_some,
-                        struct host_pressure *ret_full);
 
 /* Path of the cgroup whose memory limits count: v1's memory controller, else v2's. `ret_v1` says which. */
 int host_parse_cgroup(const char *text, char *ret_path, size_t size, bool *ret_v1);
@@ -59,6 +56,3 @@ struct host_environment {
     char job[64]; /* "" when there is none */
 };
 void host_parse_environ(const char *text, size_t len, struct host_environment *ret_environment);
-
-/* One number in a file of cgroups; "max" and v1's idea of no limit are UINT64_MAX. */
-int host_parse_limit(const char *text, uint64_t *ret_bytes);

@@ -27,7 +27,7 @@ static int reopen_regular(int path_fd, const struct symbol_wanted *wanted)
     if (wanted->may_open && !wanted->may_open(path_fd, wanted->pid))
         return -EOPNOTSUPP;
     snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
-    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     return fd < 0 ? -errno : fd;
 }
 

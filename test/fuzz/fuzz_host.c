@@ -24,7 +24,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct host_environment environment;
     char path[HOST_PATH_MAX], container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
     bool v1;
-    uint64_t limit;
     (void)host_parse_statm(text, &statm);
     if (host_parse_stat(text, &stat) == 0 && memchr(stat.comm, '\0', sizeof(stat.comm)) == NULL)
         abort();
@@ -33,8 +32,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (host_parse_meminfo(text, &system) == 0 && system.excess_bytes &&
         system.parts[HOST_PART_REST])
         abort();
-    (void)host_parse_pressure(text, &system.some, &system.full);
-    (void)host_parse_limit(text, &limit);
     if (host_parse_cgroup(text, path, sizeof(path), &v1) == 0)
         host_cgroup_words(path, container, pod, job, HOST_WORD_MAX);
     host_cgroup_words(text, container, pod, job, HOST_WORD_MAX);

@@ -143,6 +143,13 @@ static void blocks_in_use_and_slack_divide_the_heap(void **unused)
     assert_true(explain_valid(twice));
     assert_int_equal(explain_sum(twice, EXPLAIN_HEAP), 1200);
     assert_int_equal(twice->absent_bytes, 3800);
+    *twice = (struct explain){.rss_bytes = 1200};
+    explain_add(twice, &(struct explain_share){EXPLAIN_HEAP, 0, "heap of brk", 1200, 1200});
+    explain_live(twice, 900, true); /* of a book that began with an attach */
+    assert_true(explain_valid(twice));
+    assert_int_equal(explain_sum(twice, EXPLAIN_SLACK), 0);
+    assert_int_equal(explain_sum(twice, EXPLAIN_OLDER), 300);
+    assert_int_equal(explain_sum_malloc(twice), 1200);
     free(twice);
     free(e);
 }

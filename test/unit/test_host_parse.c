@@ -146,20 +146,6 @@ static void parts_past_the_total_are_told(void **state)
     assert_int_equal(system.excess_bytes, 8 * 1024);
 }
 
-static void pressure_is_in_hundredths(void **state)
-{
-    struct host_pressure some, full;
-    assert_int_equal(host_parse_pressure("some avg10=1.25 avg60=0.50 avg300=100.00 total=77\n"
-                                         "full avg10=0.00 avg60=0.01 avg300=0.00 total=5\n",
-                                         &some, &full),
-                     0);
-    assert_int_equal(some.avg10, 125);
-    assert_int_equal(some.avg300, 10000);
-    assert_int_equal(some.total_us, 77);
-    assert_int_equal(full.avg60, 1);
-    assert_int_equal(host_parse_pressure("some avg10=1.25\n", &some, &full), -EBADMSG);
-}
-
 /* ---- cgroups ---- */
 
 #define ID       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -231,30 +217,6 @@ static void paths_tell_of_containers_pods_and_jobs(void **state)
     }
 }
 
-static void no_limit_has_many_names(void **state)
-{
-    uint64_t bytes;
-    assert_int_equal(host_parse_limit("max\n", &bytes), 0);
-    assert_true(bytes == UINT64_MAX);
-    assert_int_equal(host_parse_limit("9223372036854771712\n", &bytes), 0);
-    assert_true(bytes == UINT64_MAX);
-    assert_int_equal(host_parse_limit("1073741824\n", &bytes), 0);
-    assert_int_equal(bytes, 1073741824);
-    assert_int_equal(host_parse_limit("-1\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("many\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit(":1\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("5 kB\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("99999999999999999999999\n", &bytes), -EBADMSG);
-    assert_int_equal(bytes, 1073741824); /* unchanged */
-    assert_int_equal(host_parse_limit("0\n", &bytes), 0);
-    assert_int_equal(bytes, 0);
-    assert_int_equal(host_parse_limit("010\n", &bytes), 0);
-    assert_int_equal(bytes, 10);
-    assert_int_equal(host_parse_limit("9", &bytes), 0);
-    assert_int_equal(bytes, 9);
-}
-
 /* ---- environments ---- */
 
 static struct host_environment environment(const char *text, size_t len)
@@ -301,10 +263,8 @@ int main(void)
         cmocka_unit_test(parts_add_up_to_the_total),
         cmocka_unit_test(available_is_not_made_up),
         cmocka_unit_test(parts_past_the_total_are_told),
-        cmocka_unit_test(pressure_is_in_hundredths),
         cmocka_unit_test(the_memory_controller_comes_first),
         cmocka_unit_test(paths_tell_of_containers_pods_and_jobs),
-        cmocka_unit_test(no_limit_has_many_names),
         cmocka_unit_test(schedulers_are_recognised),
         cmocka_unit_test(bad_words_of_an_environment_are_none),
     };
