@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/procfs.h"
 #include "cli/leaks_watch.h"
 #include "cli/suspects.h"
 #include "explain/climb.h"
@@ -24,14 +25,14 @@ enum { LINE_MAX = 256 };
 static int resident_read(int fd, uint64_t *ret_bytes)
 {
     char text[LINE_MAX];
-    unsigned long long pages;
+    struct procfs_statm statm;
     ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
     if (n <= 0)
         return -ESRCH;
     text[n] = '\0';
-    if (sscanf(text, "%*u %llu", &pages) != 1)
+    if (!procfs_statm_parse(text, &statm))
         return -ESRCH;
-    *ret_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    *ret_bytes = statm.rss * (uint64_t)sysconf(_SC_PAGESIZE);
     return 0;
 }
 
@@ -79,7 +80,6 @@ static void row_name(struct suspect *s, const struct explain *before, uint64_t s
 
 int leaks_resident(const struct leaks_watch *watch, pid_t pid, struct suspects *ret_suspects)
 {
-    char path[64];
     MEMOIR_CLEANUP(freep)
     struct explain *before = calloc(1, sizeof(*before));
     if (before && explain_take_apart(pid, getuid(), OUTSIDE_EXPLAIN_MS, before) < 0)
@@ -88,9 +88,8 @@ int leaks_resident(const struct leaks_watch *watch, pid_t pid, struct suspects *
     MEMOIR_CLEANUP(freep)
     struct detect_point *points = calloc(max, sizeof(*points));
     struct suspect *row = calloc(1, sizeof(*row));
-    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
     MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = proc_file_open("/proc", pid, "statm");
     size_t n = points && row && fd >= 0 ? points_take(watch, fd, points, max) : 0;
     if (n == 0) {
         free(row);

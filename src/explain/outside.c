@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "ledger/proc.h"
 #include "profile/suspects.h"
 
 /* Runtimes whose own tools tell more. */
@@ -41,24 +42,6 @@ void outside_release(struct outside *g)
     free(g->first);
     free(g->last);
     g->first = g->last = NULL;
-}
-
-/* The second number of statm, in pages. */
-static int resident_read(pid_t pid, uint64_t *ret_bytes)
-{
-    char path[64], text[128];
-    unsigned long long pages;
-    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -ESRCH;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%*u %llu", &pages) != 1 || pages == 0)
-        return -ESRCH;
-    *ret_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-    return 0;
 }
 
 static void point_add(struct outside *g, uint64_t now_ns, uint64_t rss)
@@ -104,13 +87,13 @@ static void explanation_take(struct outside *g, uint64_t now_ns)
 
 int outside_note(struct outside *g, uint64_t now_ns)
 {
-    uint64_t rss;
+    struct proc_memory memory;
     if (now_ns < g->next_ns)
         return 0;
     g->next_ns = now_ns + g->interval_ns;
-    int r = resident_read(g->pid, &rss);
-    if (r < 0)
-        return r;
+    if (proc_memory_read(g->pid, &memory) < 0 || memory.rss_bytes == 0)
+        return -ESRCH;
+    uint64_t rss = memory.rss_bytes;
     point_add(g, now_ns, rss);
     return 0;
 }
