@@ -74,6 +74,7 @@ int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **r
         return -ENOMEM;
     p->stacks = stacks;
     remote_memory_init(&p->python.memory, pid, stacks->deadline);
+    p->python.parser = stacks->files.parser;
     p->walk.rules = stacks->rules;
     p->walk.figures = &stacks->figures;
     int r = module_map_init(&p->walk.map, &stacks->files, pid);
