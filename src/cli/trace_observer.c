@@ -319,7 +319,8 @@ size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t
     return n;
 }
 
-int trace_observer_orphans(void)
+/* Its exit status, or -errno. */
+static int observer_run(const char *option, bool quiet)
 {
     char path[PATH_MAX];
     int status;
@@ -327,7 +328,10 @@ int trace_observer_orphans(void)
         return -ENOENT;
     pid_t child = fork();
     if (child == 0) {
-        execl(path, PROGRAM, "--remove-orphans", NULL);
+        int null = quiet ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+        if (null >= 0)
+            dup2(null, STDERR_FILENO);
+        execl(path, PROGRAM, option, NULL);
         _exit(127);
     }
     if (child < 0)
@@ -336,6 +340,16 @@ int trace_observer_orphans(void)
         if (errno != EINTR)
             return -errno;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -ECHILD;
+}
+
+int trace_observer_orphans(void)
+{
+    return observer_run("--remove-orphans", false);
+}
+
+bool trace_observer_parser_works(void)
+{
+    return observer_run("--check-parser", true) == 0;
 }
 
 /* A directory of pins belongs to an observer that holds the lock of its name. */

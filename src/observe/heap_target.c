@@ -475,7 +475,7 @@ int heap_target_find(pid_t pid, struct elf_parser *parser, struct heap_target *r
         if (!is_loader(s->modules[i].path))
             candidate_try(s, &c, &s->modules[i]);
     }
-    link_map_each(pid, order_set, &c);
+    link_map_each(pid, parser, order_set, &c);
     qsort(c.all, c.n, sizeof(c.all[0]), by_order);
     *ret_target = (struct heap_target){0};
     target_choose(&c, ret_target);

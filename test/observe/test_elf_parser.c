@@ -3,9 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +182,38 @@ static void the_child_has_no_rights(void **state)
     elf_parser_free(parser);
 }
 
+/* In a process that may install no further filter. */
+static int without_seccomp(void)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof(program) / sizeof(program[0]), program};
+    struct elf_parser *parser;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+        return 0;
+    int r = elf_parser_new(&parser);
+    /* Whatever it is asked, no child is there. */
+    return r == -EPERM && waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD;
+}
+
+static void a_child_that_cannot_be_confined_is_not_used(void **state)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(without_seccomp() ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void child_kill(struct elf_parser *parser)
 {
     siginfo_t info;
@@ -247,6 +284,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rules_and_steps_are_the_same),
         cmocka_unit_test(functions_are_the_same),
         cmocka_unit_test(the_child_has_no_rights),
+        cmocka_unit_test(a_child_that_cannot_be_confined_is_not_used),
         cmocka_unit_test(a_child_that_ended_between_questions_is_replaced),
         cmocka_unit_test(a_file_over_which_children_die_is_refused_and_others_are_served),
     };
