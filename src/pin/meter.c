@@ -14,6 +14,7 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/kernel.h"
+#include "book/cgroup.h"
 #include "book/pressure_source.h"
 #include "pin/crew.h"
 #include "pin/quota.h"
@@ -51,12 +52,12 @@ static bool text_read(const char *path, char text[static TEXT])
  * version 1 the controller's place is not in the same line. */
 static unsigned quota_read(void)
 {
-    char text[TEXT], path[PATH];
+    char cgroup[TEXT], path[PATH];
     unsigned least = 0;
-    if (!text_read("/proc/self/cgroup", text) || strncmp(text, "0::/", 4) != 0)
+    bool v1;
+    if (cgroup_path_read("/proc", "self", cgroup, sizeof(cgroup), &v1) < 0 || v1)
         return 0;
-    text[strcspn(text, "\n")] = '\0';
-    for (char *at = text + 3; *at;) {
+    for (char *at = cgroup; *at;) {
         struct pin_text t = {.at = path, .left = sizeof(path) - 1};
         char limit[TEXT];
         pin_text_string(&t, "/sys/fs/cgroup");
