@@ -25,6 +25,8 @@ static const struct {
               "device.0.dram,heap,pinned,peak,blocks,allocated,freed,rss,vms,threads"}},
     {"filter", {.where = "user=user7 and device.dram>500MB and not program~idle*", .limit = 10}},
     {"top", {.sort = "-rss", .limit = 10}},
+    {"ties", {.sort = "-threads,+pid"}},
+    {"texts", {.sort = "user,program,-rss"}},
     {"group", {.by = "program,user", .show = "count,device,device.dram,heap,rss,max(age)"}},
     {"group_each", {.by = "pid", .show = "device,rss"}},
 };

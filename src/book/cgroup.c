@@ -2,8 +2,12 @@
 #include "book/cgroup.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include "book/descriptor.h"
 #include "book/lines.h"
 #include "book/text.h"
 
@@ -53,27 +57,121 @@ bool cgroup_path_outside(const char *path)
     return false;
 }
 
-uint64_t cgroup_limit(uint64_t number)
+/* Apart from its callers: its buffers need not be on the stack together with others. */
+__attribute__((noinline)) int cgroup_path_read(const char *proc, const char *process,
+                                               char *ret_path, size_t size, bool *ret_v1)
 {
-    return number >= V1_NO_LIMIT ? UINT64_MAX : number;
+    char name[32];
+    struct lines lines;
+    struct text text = text_begin(name, sizeof(name));
+    text_add(&text, process);
+    text_add(&text, "/cgroup");
+    int r = text.cut ? -ENAMETOOLONG : lines_open(&lines, proc, name);
+    if (r < 0)
+        return r;
+    if (!cgroup_path_parse(&lines, ret_path, size, ret_v1))
+        r = -ENOENT;
+    lines_close(&lines);
+    return r;
+}
+
+/* ---- figures ---- */
+
+/* Where a figure is: a file of one number, or of lines "key number". Figures of one file stand together. */
+struct source {
+    const char *file;
+    const char *key; /* NULL: the file is the number */
+    enum cgroup_figure figure;
+};
+
+static const struct source sources_v1[] = {
+    {"memory.usage_in_bytes", NULL, CGROUP_CURRENT},
+    {"memory.max_usage_in_bytes", NULL, CGROUP_PEAK},
+    {"memory.limit_in_bytes", NULL, CGROUP_LIMIT},
+    {"memory.kmem.usage_in_bytes", NULL, CGROUP_KERNEL},
+    {"memory.oom_control", "oom_kill", CGROUP_OOM_KILLS},
+    {"memory.stat", "total_rss", CGROUP_ANON},
+    {"memory.stat", "total_cache", CGROUP_FILE},
+    {"memory.stat", "total_shmem", CGROUP_SHMEM},
+    {"memory.stat", "total_swap", CGROUP_SWAP},
+    {"memory.stat", "total_inactive_file", CGROUP_INACTIVE},
+    {0},
+};
+
+static const struct source sources_v2[] = {
+    {"memory.current", NULL, CGROUP_CURRENT},
+    {"memory.peak", NULL, CGROUP_PEAK},
+    {"memory.max", NULL, CGROUP_LIMIT},
+    {"memory.high", NULL, CGROUP_HIGH},
+    {"memory.swap.current", NULL, CGROUP_SWAP},
+    {"memory.events", "oom_kill", CGROUP_OOM_KILLS},
+    {"memory.stat", "anon", CGROUP_ANON},
+    {"memory.stat", "file", CGROUP_FILE},
+    {"memory.stat", "shmem", CGROUP_SHMEM},
+    {"memory.stat", "kernel", CGROUP_KERNEL},
+    {"memory.stat", "slab", CGROUP_SLAB},
+    {"memory.stat", "inactive_file", CGROUP_INACTIVE},
+    {0},
+};
+
+static int figure_take(struct cgroup_figures *figures, enum cgroup_figure figure,
+                       const struct lines_value *value)
+{
+    bool limited = value->number < V1_NO_LIMIT;
+    if (value->error == 0 && limited) {
+        figures->values[figure] = value->number;
+        figures->valid |= CGROUP_BIT(figure);
+    } else if (value->error == 0 || value->error == -ENOENT) {
+        figures->none |= CGROUP_BIT(figure);
+    }
+    return value->error;
+}
+
+int cgroup_figures_read(int dir_fd, bool v1, uint32_t wanted, struct cgroup_figures *ret_figures)
+{
+    struct cgroup_figures figures = {0};
+    const struct source *source = v1 ? sources_v1 : sources_v2;
+    int error = 0;
+    while (source->file) {
+        struct lines_value values[CGROUP_FILE_FIGURES];
+        enum cgroup_figure of[CGROUP_FILE_FIGURES];
+        const char *file = source->file;
+        size_t n = 0;
+        for (; source->file && strcmp(source->file, file) == 0; source++) {
+            if (!(wanted & CGROUP_BIT(source->figure)))
+                continue;
+            of[n] = source->figure;
+            values[n++] = (struct lines_value){.key = source->key};
+        }
+        if (n > 0)
+            lines_read_numbers(dir_fd, file, values, n);
+        for (size_t i = 0; i < n; i++) {
+            int r = figure_take(&figures, of[i], &values[i]);
+            error = error ? error : r;
+        }
+    }
+    *ret_figures = figures;
+    return error;
 }
 
 int cgroup_memory_read(const char *folder, bool v1, struct cgroup_memory *ret_memory)
 {
-    struct cgroup_memory m = {0};
-    int r = lines_read_number(folder, v1 ? "memory.limit_in_bytes" : "memory.max", NULL,
-                              &m.limit_bytes);
+    struct cgroup_figures f, more;
+    int dir_fd = book_openat(AT_FDCWD, folder, O_PATH | O_DIRECTORY, 0);
+    if (dir_fd < 0)
+        return dir_fd;
+    int r =
+        cgroup_figures_read(dir_fd, v1, CGROUP_BIT(CGROUP_LIMIT) | CGROUP_BIT(CGROUP_CURRENT), &f);
+    struct cgroup_memory m = {.limit_bytes = UINT64_MAX, .used_bytes = f.values[CGROUP_CURRENT]};
+    if (r == 0 && f.valid & CGROUP_BIT(CGROUP_LIMIT)) {
+        m.limit_bytes = f.values[CGROUP_LIMIT];
+        (void)cgroup_figures_read(dir_fd, v1, CGROUP_BIT(CGROUP_INACTIVE), &more);
+        m.inactive_bytes = more.values[CGROUP_INACTIVE];
+    }
+    (void)syscall(SYS_close, dir_fd);
     if (r == 0)
-        r = lines_read_number(folder, v1 ? "memory.usage_in_bytes" : "memory.current", NULL,
-                              &m.used_bytes);
-    if (r < 0)
-        return r;
-    m.limit_bytes = cgroup_limit(m.limit_bytes);
-    if (m.limit_bytes != UINT64_MAX)
-        (void)lines_read_number(folder, "memory.stat", v1 ? "total_inactive_file" : "inactive_file",
-                                &m.inactive_bytes);
-    *ret_memory = m;
-    return 0;
+        *ret_memory = m;
+    return r;
 }
 
 uint64_t cgroup_memory_headroom(const struct cgroup_memory *memory)

@@ -67,6 +67,14 @@ const char *lines_after(const char *line, const char *word)
     return strncmp(line, word, len) == 0 ? line + len : NULL;
 }
 
+int lines_open_at(struct lines *lines, int dir_fd, const char *path)
+{
+    lines->at = lines->n = lines->read = 0;
+    lines->data = lines->chunk;
+    lines->fd = book_openat(dir_fd, path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
+    return lines->fd >= 0 ? 0 : lines->fd;
+}
+
 __attribute__((noinline)) int lines_open(struct lines *lines, const char *folder, const char *name)
 {
     char path[LINES_PATH_MAX + 128];
@@ -74,12 +82,7 @@ __attribute__((noinline)) int lines_open(struct lines *lines, const char *folder
     text_add(&whole, folder);
     text_add(&whole, "/");
     text_add(&whole, name);
-    if (whole.cut)
-        return -ENAMETOOLONG;
-    lines->at = lines->n = lines->read = 0;
-    lines->data = lines->chunk;
-    lines->fd = book_openat(AT_FDCWD, path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
-    return lines->fd >= 0 ? 0 : -errno;
+    return whole.cut ? -ENAMETOOLONG : lines_open_at(lines, AT_FDCWD, path);
 }
 
 void lines_close(struct lines *lines)
@@ -87,28 +90,44 @@ void lines_close(struct lines *lines)
     (void)syscall(SYS_close, lines->fd);
 }
 
+static int number_take(const char *at, uint64_t *ret)
+{
+    const char *end;
+    uint64_t number = UINT64_MAX;
+    if (strcmp(at, "max") != 0 && (!lines_number(at, &number, &end) || *end))
+        return -EBADMSG;
+    *ret = number;
+    return 0;
+}
+
+/* True if the line holds the value. */
+static bool value_take(const char *line, struct lines_value *value)
+{
+    const char *at = value->key ? lines_after(line, value->key) : line;
+    if (!at || (value->key && *at++ != ' '))
+        return false;
+    value->error = number_take(at, &value->number);
+    return true;
+}
+
 /* Apart from its callers: its buffers need not be on the stack together with others. */
-__attribute__((noinline)) int lines_read_number(const char *folder, const char *name,
-                                                const char *key, uint64_t *ret)
+__attribute__((noinline)) void lines_read_numbers(int dir_fd, const char *path,
+                                                  struct lines_value *values, size_t n)
 {
     struct lines lines;
     char line[LINES_LINE_MAX];
     bool cut;
-    int r = lines_open(&lines, folder, name);
+    size_t missing = n;
+    int r = lines_open_at(&lines, dir_fd, path);
+    for (size_t i = 0; i < n; i++)
+        values[i].error = r < 0 ? r : -ENOENT;
     if (r < 0)
-        return r;
-    r = -ENOENT;
-    while (r == -ENOENT && lines_next(&lines, line, sizeof(line), &cut)) {
-        const char *at = key ? lines_after(line, key) : line;
-        if (key && (!at || *at++ != ' '))
-            continue;
-        if (strcmp(at, "max") == 0) {
-            *ret = UINT64_MAX;
-            r = 0;
-        } else {
-            r = lines_number(at, ret, NULL) ? 0 : -EBADMSG;
-        }
-    }
+        return;
+    while (missing > 0 && lines_next(&lines, line, sizeof(line), &cut))
+        for (size_t i = 0; i < n; i++)
+            if (values[i].error == -ENOENT && value_take(line, &values[i])) {
+                missing--;
+                break;
+            }
     lines_close(&lines);
-    return r;
 }

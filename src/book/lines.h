@@ -22,6 +22,7 @@ struct lines {
 
 /* -errno; -ENAMETOOLONG. */
 int lines_open(struct lines *lines, const char *folder, const char *name);
+int lines_open_at(struct lines *lines, int dir_fd, const char *path);
 void lines_close(struct lines *lines);
 
 /* The next line without its end; what does not fit is cut, and `ret_cut` says so. A zero byte becomes '?'.
@@ -34,6 +35,12 @@ bool lines_number(const char *at, uint64_t *ret, const char **ret_end);
 /* What follows `word` at the start of the line, or NULL. */
 const char *lines_after(const char *line, const char *word);
 
-/* The number in a file that holds only that, or without NULL for `key`, of its line "key NUMBER". "max" is UINT64_MAX.
- * -ENOENT: no such file or line; -EBADMSG: no number. */
-int lines_read_number(const char *folder, const char *name, const char *key, uint64_t *ret);
+/* One number of a file: of its line "key NUMBER", or of a file that holds only a number. */
+struct lines_value {
+    const char *key; /* NULL: the file is the number */
+    uint64_t number; /* "max" is UINT64_MAX */
+    int error; /* 0; -ENOENT: no such file or line; -EBADMSG: no number; else of opening the file */
+};
+
+/* Read `n` numbers of one file, in one pass that ends when all were found. `path` is relative to `dir_fd`. */
+void lines_read_numbers(int dir_fd, const char *path, struct lines_value *values, size_t n);

@@ -5,78 +5,64 @@
 
 #include "book/cgroup.h"
 #include "book/lines.h"
+#include "book/meminfo.h"
 #include "book/pressure_level.h"
 
 /* ---- texts ---- */
 
-/* "12.34" as 1234. */
-static bool share_at(const char *at, uint32_t *ret)
+/* "12.34" as 1234, behind `key`; what follows it. */
+static const char *share_take(const char *at, const char *key, uint32_t *ret)
 {
     uint64_t whole;
     const char *end;
-    if (!lines_number(at, &whole, &end) || whole > 100 || end[0] != '.' || end[1] < '0' ||
+    at = lines_after(at, key);
+    if (!at || !lines_number(at, &whole, &end) || whole > 100 || end[0] != '.' || end[1] < '0' ||
         end[1] > '9' || end[2] < '0' || end[2] > '9')
-        return false;
+        return NULL;
     *ret = (uint32_t)whole * 100 + (uint32_t)(end[1] - '0') * 10 + (uint32_t)(end[2] - '0');
-    return true;
+    return end + 3;
 }
 
-static bool stall_line(const char *line, uint32_t *ret_avg10, uint64_t *ret_us)
+/* " avg10=0.00 avg60=0.00 avg300=0.00 total=0" */
+static bool stall_line(const char *at, struct pressure_stall *ret)
 {
-    const char *avg10 = lines_after(line, " avg10="), *total = strstr(line, " total=");
-    return avg10 && total && share_at(avg10, ret_avg10) && lines_number(total + 7, ret_us, NULL);
+    at = share_take(at, " avg10=", &ret->avg10);
+    at = at ? share_take(at, " avg60=", &ret->avg60) : NULL;
+    at = at ? share_take(at, " avg300=", &ret->avg300) : NULL;
+    at = at ? lines_after(at, " total=") : NULL;
+    return at && lines_number(at, &ret->total_us, NULL);
 }
 
-bool pressure_parse_stall(struct lines *text, struct pressure_inputs *in, uint64_t *ret_some_us)
+bool pressure_parse_stall(struct lines *text, struct pressure_stall *ret_some,
+                          struct pressure_stall *ret_full)
 {
     char line[LINES_LINE_MAX];
     bool cut, has_some = false, has_full = false;
-    uint32_t some = 0, full = 0;
-    uint64_t some_us = 0, full_us;
+    struct pressure_stall some = {0}, full = {0};
     while (lines_next(text, line, sizeof(line), &cut)) {
         const char *rest;
         if ((rest = lines_after(line, "some")))
-            has_some = stall_line(rest, &some, &some_us);
+            has_some = stall_line(rest, &some);
         else if ((rest = lines_after(line, "full")))
-            has_full = stall_line(rest, &full, &full_us);
+            has_full = stall_line(rest, &full);
     }
     if (!has_some || !has_full)
         return false;
-    in->some_avg10 = some;
-    in->full_avg10 = full;
-    in->valid |= PRESSURE_HAS_STALL;
-    *ret_some_us = some_us;
-    return true;
-}
-
-static bool kilobytes_line(const char *line, const char *key, uint64_t *ret_bytes)
-{
-    const char *at = lines_after(line, key);
-    uint64_t kilobytes;
-    if (!at)
-        return false;
-    while (*at == ' ' || *at == '\t')
-        at++;
-    if (!lines_number(at, &kilobytes, NULL) || kilobytes > UINT64_MAX / 1024)
-        return false;
-    *ret_bytes = kilobytes * 1024;
+    *ret_some = some;
+    *ret_full = full;
     return true;
 }
 
 bool pressure_parse_meminfo(struct lines *text, struct pressure_inputs *in)
 {
-    char line[LINES_LINE_MAX];
-    uint64_t total = 0, available = 0;
-    bool cut, has_total = false, has_available = false;
-    /* They are among the first lines: the rest need not be read. */
-    while (!(has_total && has_available) && lines_next(text, line, sizeof(line), &cut)) {
-        has_total |= kilobytes_line(line, "MemTotal:", &total);
-        has_available |= kilobytes_line(line, "MemAvailable:", &available);
-    }
-    if (!has_total || !has_available || total == 0)
+    const uint32_t needed = MEMINFO_BIT(MEMINFO_TOTAL) | MEMINFO_BIT(MEMINFO_AVAILABLE);
+    struct meminfo m;
+    meminfo_parse(text, needed, &m); /* they are among the first lines: the rest is not read */
+    if (m.valid != needed || m.bytes[MEMINFO_TOTAL] == 0)
         return false;
-    in->total_bytes = total;
-    in->available_bytes = available < total ? available : total;
+    in->total_bytes = m.bytes[MEMINFO_TOTAL];
+    in->available_bytes =
+        m.bytes[MEMINFO_AVAILABLE] < in->total_bytes ? m.bytes[MEMINFO_AVAILABLE] : in->total_bytes;
     in->valid |= PRESSURE_HAS_MEMORY;
     return true;
 }
@@ -86,9 +72,15 @@ bool pressure_parse_meminfo(struct lines *text, struct pressure_inputs *in)
 void pressure_source_machine(const char *proc, struct pressure_inputs *in, uint64_t *ret_some_us)
 {
     struct lines text;
+    struct pressure_stall some, full;
     *ret_some_us = 0;
     if (lines_open(&text, proc, "pressure/memory") == 0) {
-        (void)pressure_parse_stall(&text, in, ret_some_us);
+        if (pressure_parse_stall(&text, &some, &full)) {
+            in->some_avg10 = some.avg10;
+            in->full_avg10 = full.avg10;
+            in->valid |= PRESSURE_HAS_STALL;
+            *ret_some_us = some.total_us;
+        }
         lines_close(&text);
     }
     if (lines_open(&text, proc, "meminfo") == 0) {
@@ -111,24 +103,12 @@ static void limit_take(const struct cgroup_memory *memory, void *context)
     in->valid |= PRESSURE_HAS_LIMIT;
 }
 
-/* Apart from its caller: its buffers need not be on the stack together with others. */
-static __attribute__((noinline)) bool own_cgroup(const char *proc, char *path, size_t size,
-                                                 bool *ret_v1)
-{
-    struct lines lines;
-    if (lines_open(&lines, proc, "self/cgroup") < 0)
-        return false;
-    bool found = cgroup_path_parse(&lines, path, size, ret_v1);
-    lines_close(&lines);
-    return found;
-}
-
 void pressure_source_cgroup(const char *proc, const char *cgroups, bool own,
                             struct pressure_inputs *in)
 {
     char folder[CGROUP_FOLDER_MAX], *path = folder + CGROUP_ROOT_MAX;
     bool v1 = false;
-    if (!own_cgroup(proc, path, sizeof(folder) - CGROUP_ROOT_MAX, &v1))
+    if (cgroup_path_read(proc, "self", path, sizeof(folder) - CGROUP_ROOT_MAX, &v1) < 0)
         return;
     if (!own || cgroup_path_outside(path)) /* as far as we can see: the root */
         path[0] = '\0';

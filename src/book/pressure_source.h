@@ -16,9 +16,18 @@ struct lines; /* lines.h */
 
 /* ---- texts ---- */
 
-/* /proc/pressure/memory: sets the averages, and how long some program has waited since the boot. False: no sense in
- * it, and nothing is changed. */
-bool pressure_parse_stall(struct lines *text, struct pressure_inputs *in, uint64_t *ret_some_us);
+/* One line of /proc/pressure/memory: the share of the last 10, 60 and 300 s in which some program waited for memory, or
+ * all of them did, in hundredths of a per cent; and the whole time since the boot. */
+struct pressure_stall {
+    uint32_t avg10, avg60, avg300;
+    uint64_t total_us;
+};
+
+/* /proc/pressure/memory. False: invalid, and nothing is changed. */
+bool pressure_parse_stall(struct lines *text, struct pressure_stall *ret_some,
+                          struct pressure_stall *ret_full);
+
+/* /proc/meminfo, of which the inputs of a level are taken. False: invalid, and nothing is changed. */
 bool pressure_parse_meminfo(struct lines *text, struct pressure_inputs *in);
 
 /* ---- files ---- */

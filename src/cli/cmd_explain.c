@@ -56,11 +56,12 @@ static const struct command_section sections[] = {
     {"WHAT IS SHOWN",
      "The parts sum exactly to the RSS of one read of /proc/PID/smaps. \"heap\" is malloc's memory: with a book (memoir run) the "
      "blocks in use by call site, else what is in use or free. \"allocator slack\" is free memory that the allocator keeps, "
-     "fragmentation, rounding and its records. \"runtime\" is memory that a language's runtime takes by itself: arenas of CPython, "
+     "fragmentation, rounding and its records. \"older than the attach\" (memoir attach) is what was allocated before, and free "
+     "memory between it. \"runtime\" is memory that a language's runtime takes by itself: arenas of CPython, "
      "heap and code of V8 and of a JVM, heaps of Go and PHP. \"files\" are mapped files with their data and bss. \"Memoir itself\" is "
      "the cost of accounting. \"unexplained\" is anonymous memory whose owner could not be told, by mapping.\n\n"
-     "Figures marked ~ are estimates: only sums of residence are known, so every site is taken to be as resident as the heap as a "
-     "whole. Bytes in use that are not resident are told below the table, outside the sum."},
+     "Figures marked ~ are estimates: a site is as resident as those of its blocks are that were sampled, and sites without "
+     "enough samples as all others together. Bytes in use that are not resident are told below the table, outside the sum."},
     {"RIGHTS",
      "The owner of the process or root. Runtimes are recognised by what lies in the memory, which needs the right to trace the "
      "process; without it size and alignment of mappings decide."},
@@ -95,16 +96,8 @@ static int cannot(pid_t pid, int error)
 
 static bool comm_is(const char *pid, const char *name)
 {
-    char path[64];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(64);
-    snprintf(path, sizeof(path), "/proc/%.16s/comm", pid);
-    if (fs_read_file(path, &text) < 0)
-        return false;
-    buffer_string(&text);
-    if (text.len && text.data[text.len - 1] == '\n')
-        text.data[--text.len] = '\0';
-    return strcmp(buffer_string(&text), name) == 0;
+    char comm[PROC_COMM_MAX];
+    return proc_comm_read((pid_t)strtol(pid, NULL, 10), comm) == 0 && strcmp(comm, name) == 0;
 }
 
 /* Processes without a book, by the kernel's name. */

@@ -18,11 +18,12 @@ static const struct {
     enum term_style style;
     char letter;
 } looks[EXPLAIN_KINDS] = {
-    [EXPLAIN_HEAP] = {STYLE_GOOD, 'h'},     [EXPLAIN_SLACK] = {STYLE_WARN, 's'},
-    [EXPLAIN_RUNTIME] = {STYLE_BLUE, 'r'},  [EXPLAIN_ANONYMOUS] = {STYLE_CYAN, 'a'},
-    [EXPLAIN_STACK] = {STYLE_MAGENTA, 't'}, [EXPLAIN_FILE] = {STYLE_PLAIN, 'f'},
-    [EXPLAIN_SHARED] = {STYLE_CYAN, 'm'},   [EXPLAIN_DEVICE] = {STYLE_MAGENTA, 'd'},
-    [EXPLAIN_MEMOIR] = {STYLE_DIM, 'o'},    [EXPLAIN_REST] = {STYLE_BAD, '?'},
+    [EXPLAIN_HEAP] = {STYLE_GOOD, 'h'},      [EXPLAIN_SLACK] = {STYLE_WARN, 's'},
+    [EXPLAIN_OLDER] = {STYLE_DIM, 'b'},      [EXPLAIN_RUNTIME] = {STYLE_BLUE, 'r'},
+    [EXPLAIN_ANONYMOUS] = {STYLE_CYAN, 'a'}, [EXPLAIN_STACK] = {STYLE_MAGENTA, 't'},
+    [EXPLAIN_FILE] = {STYLE_PLAIN, 'f'},     [EXPLAIN_SHARED] = {STYLE_CYAN, 'm'},
+    [EXPLAIN_DEVICE] = {STYLE_MAGENTA, 'd'}, [EXPLAIN_MEMOIR] = {STYLE_DIM, 'o'},
+    [EXPLAIN_REST] = {STYLE_BAD, '?'},
 };
 
 static void figures(const struct term *term, struct buffer *out, uint64_t bytes, uint64_t all,
@@ -50,12 +51,12 @@ static void name_line(const struct term *term, struct buffer *out, const char *n
 }
 
 static void hidden_line(const struct term *term, struct buffer *out, const char *what, size_t n,
-                        uint64_t bytes, uint64_t all)
+                        uint64_t bytes, uint64_t all, bool estimate)
 {
     char count[UNITS_TEXT_MAX];
     if (n == 0 || bytes == 0)
         return;
-    figures(term, out, bytes, all, false, STYLE_DIM);
+    figures(term, out, bytes, all, estimate, STYLE_DIM);
     buffer_printf(out, "    %s%s %s%s\n", term_style(term, STYLE_DIM), units_format_count(count, n),
                   what, term_plain(term, STYLE_DIM));
 }
@@ -68,13 +69,22 @@ static void site_lines(const struct explain *e, const struct explain_sites *site
             uint64_t rest = sites->others_bytes;
             for (size_t k = i; k < sites->n; k++)
                 rest += sites->all[k].bytes;
-            hidden_line(term, out, "more", sites->others + sites->n - i, rest, e->rss_bytes);
+            hidden_line(term, out, "more sites", sites->others + sites->n - i, rest, e->rss_bytes,
+                        true);
             return;
         }
         figures(term, out, sites->all[i].bytes, e->rss_bytes, true, STYLE_PLAIN);
         name_line(term, out, sites->all[i].text, sites->all[i].via);
     }
-    hidden_line(term, out, "more", sites->others, sites->others_bytes, e->rss_bytes);
+    hidden_line(term, out, "more sites", sites->others, sites->others_bytes, e->rss_bytes, true);
+}
+
+static bool kind_is_estimate(const struct explain *e, enum explain_kind kind)
+{
+    for (uint32_t i = 0; i < e->n_parts; i++)
+        if (e->parts[i].kind == kind && e->parts[i].marks & EXPLAIN_ESTIMATE)
+            return true;
+    return false;
 }
 
 static void part_lines(const struct explain *e, enum explain_kind kind, size_t top,
@@ -88,15 +98,7 @@ static void part_lines(const struct explain *e, enum explain_kind kind, size_t t
         figures(term, out, part->bytes, e->rss_bytes, part->marks & EXPLAIN_ESTIMATE, STYLE_PLAIN);
         name_line(term, out, part->name, NULL);
     }
-    hidden_line(term, out, "more", hidden, hidden_bytes, e->rss_bytes);
-}
-
-static bool kind_is_estimate(const struct explain *e, enum explain_kind kind)
-{
-    for (uint32_t i = 0; i < e->n_parts; i++)
-        if (e->parts[i].kind == kind && e->parts[i].marks & EXPLAIN_ESTIMATE)
-            return true;
-    return false;
+    hidden_line(term, out, "more", hidden, hidden_bytes, e->rss_bytes, kind_is_estimate(e, kind));
 }
 
 static void kind_lines(const struct explain *e, enum explain_kind kind,

@@ -125,6 +125,7 @@ static int folder_make(struct run_books *books)
     if (books->folder < 0 || flock(books->folder, LOCK_EX | LOCK_NB) < 0) {
         int error = -errno;
         closep(&books->folder);
+        books->folder = -1;
         unlinkat(books->directory, books->folder_name, AT_REMOVEDIR);
         return error;
     }
@@ -161,20 +162,26 @@ void run_books_clear(struct run_books *books)
         books->spare[i] = -1;
 }
 
+/* In the first place that has room: other users can fill /run/memoir, and a process then has its book in another one, too. */
 int run_books_init(struct run_books *books)
 {
-    run_books_clear(books);
+    char path[sizeof(books->path)];
     int error = -ENOENT;
-    for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES && books->directory < 0; which++) {
-        books->directory = book_place_open(which, books->path, sizeof(books->path));
-        if (books->directory < 0 && error == -ENOENT)
-            error = books->directory;
+    run_books_clear(books);
+    for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES; which++) {
+        int directory = book_place_open(which, path, sizeof(path));
+        if (directory < 0) {
+            error = error == -ENOENT ? directory : error;
+            continue;
+        }
+        closep(&books->directory);
+        books->directory = directory;
+        snprintf(books->path, sizeof(books->path), "%s", path);
+        if (folder_make(books) == 0)
+            return 0;
+        books->folder_name[0] = '\0'; /* no room: books may still be found in time */
     }
-    if (books->directory < 0)
-        return error;
-    if (folder_make(books) < 0)
-        books->folder_name[0] = '\0'; /* a full file system: books may still be found in time */
-    return 0;
+    return books->directory < 0 ? error : 0;
 }
 
 void run_books_release(struct run_books *books)
@@ -246,15 +253,13 @@ static void take(struct run_books *books, int directory, const char *name, pid_t
         fd = -1;
 }
 
-/* Books that are none of our files: of an image after too many others, or of one that could not take one. */
-static void take_others(struct run_books *books, pid_t pid)
+static void take_in(struct run_books *books, int directory, pid_t pid)
 {
     char prefix[16];
-    int copy = openat(books->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     MEMOIR_CLEANUP(closedirp)
-    DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    DIR *dir = directory < 0 ? NULL : fdopendir(directory);
     if (!dir) {
-        closep(&copy);
+        closep(&directory);
         return;
     }
     snprintf(prefix, sizeof(prefix), "%d-", (int)pid);
@@ -263,14 +268,22 @@ static void take_others(struct run_books *books, pid_t pid)
             take(books, dirfd(dir), e->d_name, pid);
 }
 
+/* Books that are none of our files: of an image after too many others, or of one that could not take one. The process has made its
+ * book in another place than ours if ours was full. */
+static void take_others(struct run_books *books, pid_t pid)
+{
+    char path[sizeof(books->path)];
+    for (unsigned which = 0; which < BOOK_PLACE_CANDIDATES; which++)
+        take_in(books, book_place_open(which, path, sizeof(path)), pid);
+}
+
 void run_books_look(struct run_books *books, pid_t pid)
 {
     for (size_t i = 0; i < books->n_taken; i++)
         take_spare(books, &books->taken[i], pid);
     for (unsigned i = 0; i < BOOK_KEEP_FILES; i++)
         take_spare(books, &books->spare[i], pid);
-    if (books->directory >= 0)
-        take_others(books, pid);
+    take_others(books, pid);
 }
 
 int run_books_ledger(struct run_books *books, struct ledger **ret_ledger)
@@ -302,14 +315,26 @@ static bool is_watched(int fd)
     return control.watchers[0].pid != 0 || control.watchers[1].pid != 0;
 }
 
-void run_books_remove(struct run_books *books)
+static void remove_in(const struct run_books *books, int directory)
 {
     for (size_t i = 0; i < books->n; i++) {
         struct stat held, named;
         const char *name = books->held[i].name;
         if (!is_watched(books->held[i].fd) && fstat(books->held[i].fd, &held) == 0 &&
-            fstatat(books->directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
             held.st_dev == named.st_dev && held.st_ino == named.st_ino)
-            unlinkat(books->directory, name, 0);
+            unlinkat(directory, name, 0);
+    }
+}
+
+void run_books_remove(struct run_books *books)
+{
+    char path[sizeof(books->path)];
+    for (unsigned which = 0; books->n > 0 && which < BOOK_PLACE_CANDIDATES; which++) {
+        int directory = book_place_open(which, path, sizeof(path));
+        if (directory < 0)
+            continue;
+        remove_in(books, directory);
+        close(directory);
     }
 }

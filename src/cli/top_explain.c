@@ -51,5 +51,5 @@ bool top_explain_append(struct top *t, pid_t pid)
     term_wrap(&t->text, buffer_string(&line), 2, t->term.width > 20 ? t->term.width - 1 : 20);
     buffer_release(&line);
     buffer_printf(&t->text, "  More: memoir explain %d\n", (int)pid);
-    return explain_sum(e, EXPLAIN_HEAP) + explain_sum(e, EXPLAIN_SLACK) < e->rss_bytes / 2;
+    return explain_sum_malloc(e) < e->rss_bytes / 2;
 }

@@ -59,7 +59,7 @@ static void parts_append(struct top *t, const struct host_system *s)
              "parts overlap: they were read one after another");
 }
 
-static void pressure_append(struct top *t, const char *name, const struct host_pressure *p)
+static void pressure_append(struct top *t, const char *name, const struct pressure_stall *p)
 {
     buffer_printf(&t->text, "  %-17s %4u.%02u %% %4u.%02u %% %4u.%02u %%\n", name, p->avg10 / 100,
                   p->avg10 % 100, p->avg60 / 100, p->avg60 % 100, p->avg300 / 100, p->avg300 % 100);

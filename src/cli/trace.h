@@ -93,7 +93,7 @@ struct trace_source {
     bool loaded;         /* from a file */
     bool
         late; /* the process had memory before tracing began: what was pinned then looks pageable */
-    char who[TRACE_WHO_MAX]; /* "python3 (PID 123)"; print it by term_append() */
+    char who[TRACE_WHO_MAX]; /* "python3 (PID 123)", in printable characters */
 };
 
 /* The history that `word` names: a PID, or the file of a dump. COMMAND_OK, or an exit code after

@@ -319,7 +319,8 @@ size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t
     return n;
 }
 
-int trace_observer_orphans(void)
+/* Its exit status, or -errno. */
+static int observer_run(const char *option, bool quiet)
 {
     char path[PATH_MAX];
     int status;
@@ -327,7 +328,10 @@ int trace_observer_orphans(void)
         return -ENOENT;
     pid_t child = fork();
     if (child == 0) {
-        execl(path, PROGRAM, "--remove-orphans", NULL);
+        int null = quiet ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+        if (null >= 0)
+            dup2(null, STDERR_FILENO);
+        execl(path, PROGRAM, option, NULL);
         _exit(127);
     }
     if (child < 0)
@@ -338,6 +342,16 @@ int trace_observer_orphans(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -ECHILD;
 }
 
+int trace_observer_orphans(void)
+{
+    return observer_run("--remove-orphans", false);
+}
+
+bool trace_observer_parser_works(void)
+{
+    return observer_run("--check-parser", true) == 0;
+}
+
 /* A directory of pins belongs to an observer that holds the lock of its name. */
 size_t trace_observer_orphans_find(struct buffer *names)
 {
@@ -346,9 +360,12 @@ size_t trace_observer_orphans_find(struct buffer *names)
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         DIR *dir = opendir(places[i]);
         for (struct dirent *entry; dir && (entry = readdir(dir));) {
-            if (strncmp(entry->d_name, "memoir-", 7) != 0)
-                continue;
+            struct stat st;
             char path[PATH_MAX];
+            if (strncmp(entry->d_name, "memoir-", 7) != 0 ||
+                fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                !S_ISDIR(st.st_mode) || st.st_uid != 0)
+                continue; /* in a bpffs that is open to all, users can call theirs so, too */
             snprintf(path, sizeof(path), TRACE_ASK_DIR "/observe-%s.lock", entry->d_name + 7);
             MEMOIR_CLEANUP(closep)
             int lock = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/process_word.h"
+#include "cli/term.h"
 #include "cli/trace.h"
 #include "cli/trace_native.h"
 #include "cli/trace_observer.h"
@@ -168,6 +169,18 @@ static int source_of_file(struct trace_source *source, const char *path)
     return trace_source_take(source, source->command, source->values, history, true);
 }
 
+/* In sentences for people: the program has chosen the bytes of its name. */
+static void who_set(struct trace_source *source)
+{
+    const struct trace_identity *id = &source->identity;
+    struct term term;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer name = BUFFER_INIT(sizeof(source->who));
+    term_init(&term, STDOUT_FILENO, TERM_COLOR_AUTO);
+    term_append(&term, &name, *id->name ? id->name : "process", TRACE_NAME_MAX);
+    snprintf(source->who, sizeof(source->who), "%s (PID %d)", buffer_string(&name), (int)id->pid);
+}
+
 int trace_source_take(struct trace_source *source, const struct command *command,
                       const struct trace_values *values, struct trace_history *history, bool loaded)
 {
@@ -180,8 +193,7 @@ int trace_source_take(struct trace_source *source, const struct command *command
     source->late = trace_history_totals(history).unknown_sides > 0;
     source->identity = trace_history_identity(history);
     const struct trace_identity *id = &source->identity;
-    snprintf(source->who, sizeof(source->who), "%s (PID %d)", *id->name ? id->name : "process",
-             (int)id->pid);
+    who_set(source);
     if (!source->names)
         source->names = trace_names_new();
     if (!source->names)

@@ -170,12 +170,15 @@ static int look_at_books(struct world *world, const struct world_options *option
 }
 
 static int explain_take_one(const struct explain_subject *subject, struct explain *ret,
-                            void *context)
+                            struct explain_sites *ret_sites, void *context)
 {
     const struct world *world = context;
     int r = explain_take_apart(subject->pid, geteuid(), EXPLAIN_MS_MAX, ret);
-    if (r >= 0 && world->ledger)
-        (void)explain_live_by(ret, ledger_process_find(world->ledger, subject->pid));
+    const struct ledger_process *process =
+        r >= 0 && world->ledger ? ledger_process_find(world->ledger, subject->pid) : NULL;
+    if (explain_live_by(ret, process))
+        (void)explain_sites_take(process, geteuid(), ret, EXPLAIN_SITES_TOP, world->symbols,
+                                 ret_sites);
     return r;
 }
 
@@ -211,6 +214,11 @@ static bool any(const struct ledger_process *process, void *context)
     return true;
 }
 
+static bool any_other(uint64_t pid, const char *program, void *context)
+{
+    return true;
+}
+
 /* One look cannot tell what grows: memoird has watched. */
 static int look_at_leaks(struct world *world, const struct world_options *options,
                          const struct query *query)
@@ -219,7 +227,8 @@ static int look_at_leaks(struct world *world, const struct world_options *option
                                 .ledger = world->ledger,
                                 .all = query_asks_unusual(query),
                                 .soon = query_asks_unusual(query),
-                                .wanted = any};
+                                .wanted = any,
+                                .wanted_other = any_other};
     uint64_t watched_ns = 0;
     suspects_release(&world->suspects);
     world->suspects = (struct suspects){0};

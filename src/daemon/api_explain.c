@@ -15,8 +15,6 @@
 #include "profile/site_names.h"
 #include "query/query.h"
 
-enum { SITES_TOP = 20 };
-
 struct wish {
     pid_t pid;
     uint32_t uid;
@@ -53,8 +51,8 @@ static bool sites_take(struct job *job, struct explain *e, struct explain_sites 
         return false;
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = site_names_over(api_symbols(job, &job->part));
-    return explain_sites_take(process, ((const struct wish *)job->more)->uid, e, SITES_TOP, symbols,
-                              ret_sites) == 0;
+    return explain_sites_take(process, ((const struct wish *)job->more)->uid, e, EXPLAIN_SITES_TOP,
+                              symbols, ret_sites) == 0;
 }
 
 static void run(struct job *job)

@@ -141,6 +141,8 @@ void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct j
 /* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. From now on it opens files
  * for the process of `part`, with the rights of that process's user; NULL: it opens none. */
 struct symbolizer *api_symbols(const struct job *job, const struct part *part);
+/* The same for a viewer that need not have come by HTTP. */
+struct symbolizer *api_symbols_for(struct api *api, bool sees_all, const struct part *part);
 
 /* On the worker: does a client still wait for the answer? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);

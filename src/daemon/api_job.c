@@ -98,10 +98,10 @@ void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct j
 /* Whose rights open the files of a process. Inside a user namespace, its maker has rights that the process's own uid
  * lacks. Only who sees all may use them: the process is not the maker, and what it runs may be nothing that the maker
  * trusts. PIDs are given again, so for all others the user must not follow from one. */
-static uint32_t acting_user(const struct job *job, const struct part *part)
+static uint32_t acting_user(bool sees_all, const struct part *part)
 {
     uint32_t maker = UINT32_MAX;
-    if (http_viewer(job->call)->sees_all && part->uid != 0 && part->pid > 0)
+    if (sees_all && part->uid != 0 && part->pid > 0)
         maker = proc_namespace_owner(part->pid);
     return maker == UINT32_MAX || maker == 0 ? part->uid : maker;
 }
@@ -127,12 +127,18 @@ static struct symbolizer *symbols_get(struct api *api)
     return api->symbols;
 }
 
+struct symbolizer *api_symbols_for(struct api *api, bool sees_all, const struct part *part)
+{
+    struct symbolizer *symbols = symbols_get(api);
+    if (symbols)
+        symbolizer_act_as(symbols,
+                          part ? acting_user(sees_all, part) : (uint32_t)SYMBOL_OWNER_NONE);
+    return symbols;
+}
+
 struct symbolizer *api_symbols(const struct job *job, const struct part *part)
 {
-    struct symbolizer *symbols = symbols_get(job->api);
-    if (symbols)
-        symbolizer_act_as(symbols, part ? acting_user(job, part) : (uint32_t)SYMBOL_OWNER_NONE);
-    return symbols;
+    return api_symbols_for(job->api, http_viewer(job->call)->sees_all, part);
 }
 
 bool api_goes_on(size_t done, size_t all, void *context)

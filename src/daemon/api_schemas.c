@@ -338,7 +338,7 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["kind", "name", "bytes", "private_bytes", "huge_bytes", "swap_bytes", "mappings", "folded", "estimate", "by_shape"],
     "properties": {
-        "kind": {"type": "string", "enum": ["heap", "slack", "runtime", "anonymous", "stack", "file", "shared", "device", "memoir", "rest"]},
+        "kind": {"type": "string", "enum": ["heap", "slack", "older", "runtime", "anonymous", "stack", "file", "shared", "device", "memoir", "rest"]},
         "name": {"type": "string"},
         "bytes": {"type": "integer"},
         "private_bytes": {"type": "integer"},

@@ -16,6 +16,7 @@
 #include "explain/table.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
+#include "profile/site_names.h"
 #include "query/query.h"
 
 enum { NAME_BYTES = 64 };
@@ -132,7 +133,8 @@ int explaining_take(struct daemon *daemon, const struct asking_viewer *viewer, p
     return broker_explain(daemon->broker, viewer->uid, pid, EXPLAINING_MS_MAX, ret);
 }
 
-static int take(const struct explain_subject *subject, struct explain *ret, void *context)
+static int take(const struct explain_subject *subject, struct explain *ret,
+                struct explain_sites *ret_sites, void *context)
 {
     struct explaining *x = context;
     const struct found *found = &x->found[subject - x->subjects];
@@ -140,8 +142,15 @@ static int take(const struct explain_subject *subject, struct explain *ret, void
     struct ledger *ledger = NULL;
     struct ledger_process *process = NULL;
     int r = explaining_take(x->daemon, &x->viewer, subject->pid, subject->uid, ret);
-    if (r >= 0 && found->has_book && part_open(&found->part, &ledger, &process) >= 0)
-        (void)explain_live_by(ret, process);
+    if (r < 0 || !found->has_book || part_open(&found->part, &ledger, &process) < 0 ||
+        !explain_live_by(ret, process))
+        return r;
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = NULL;
+    if (query_needs(x->query) & QUERY_NEEDS_SYMBOLS)
+        symbols =
+            site_names_over(api_symbols_for(x->daemon->api, x->viewer.sees_all, &found->part));
+    (void)explain_sites_take(process, subject->uid, ret, EXPLAIN_SITES_TOP, symbols, ret_sites);
     return r;
 }
 

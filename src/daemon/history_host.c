@@ -23,6 +23,7 @@ struct history_host {
     struct hosts *hosts;
     uint64_t began_ns;
     uint64_t filled_ns; /* CLOCK_MONOTONIC: when the last picture was filled */
+    struct host_join join;
     struct candidate *candidates;
     size_t size;
 };
@@ -45,6 +46,7 @@ void history_host_free(struct history_host *host)
 {
     if (!host)
         return;
+    host_join_release(&host->join);
     free(host->candidates);
     free(host);
 }
@@ -64,28 +66,37 @@ static void sizes_copy(const struct history_host *host, struct sample_process *t
 
 /* ---- those that keep books ---- */
 
+/* For a process that is younger than the table. */
 static void look_at(struct sample_process *p)
 {
     struct proc_stat stat;
-    p->has_rss = proc_stat_read(p->pid, &stat) == 0 && !stat.dead && stat.rss_bytes > 0 &&
-                 proc_same_start(stat.start_ticks, p->start_ticks);
+    p->has_rss = proc_stat_read(p->claim.pid, &stat) == 0 && !stat.dead && stat.rss_bytes > 0 &&
+                 proc_same_start(stat.start_ticks, p->claim.start_ticks);
     p->rss_bytes = p->has_rss ? stat.rss_bytes : 0;
 }
 
-static void fill_known(const struct history_host *host, const struct host *table,
-                       struct sample *sample)
+/* Of several books of one process, the one that joins its row gets its sizes, so that they count once. */
+static int fill_known(struct history_host *host, const struct host *table, struct sample *sample)
 {
+    struct host_join *join = &host->join;
+    int r = host_join_begin(join, table);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
-        struct host_process *row =
-            p->reachable ? host_process_of(table, p->pid, p->start_ticks) : NULL;
-        if (row) {
-            sizes_copy(host, p, row);
+        if (!host_join_add(join, &p->claim, (uint32_t)i) && p->claim.pid)
+            look_at(p);
+    }
+    for (size_t i = 0; i < join->n_rows; i++) {
+        struct host_process *row = join->rows[i];
+        if (join->joined[i].claim != HOST_JOIN_NONE) {
+            sizes_copy(host, &sample->processes[join->joined[i].claim], row);
             row->user_data = &in_picture;
-        } else if (p->reachable) {
-            look_at(p); /* born since the last refresh */
+        } else if (row->user_data == &in_picture) {
+            row->user_data = &was_in_picture;
         }
     }
+    return 0;
 }
 
 /* ---- the others ---- */
@@ -151,7 +162,7 @@ static bool note(const struct history_host *host, struct sample *sample,
     process->start_ticks = p->start_ticks;
     process->began_ns = p->start_realtime_ns;
     process->pid = p->pid;
-    process->reachable = process->bookless = true;
+    process->bookless = true;
     process->uid = p->uid;
     memcpy(process->program, p->name, sizeof(process->program));
     sizes_copy(host, process, p);
@@ -203,14 +214,9 @@ void history_host_fill(struct history_host *host, struct sample *sample, size_t 
 {
     const struct host *table = host->hosts ? hosts_lock_idle(host->hosts) : NULL;
     if (!table)
-        return; /* no sizes this time */
-    size_t n;
-    struct host_process *const *rows = host_processes(table, &n);
-    for (size_t i = 0; i < n; i++)
-        if (rows[i]->user_data == &in_picture)
-            rows[i]->user_data = &was_in_picture;
-    fill_known(host, table, sample);
-    fill_others(host, table, sample, processes_max, per_user_max);
+        return;                               /* no sizes this time */
+    if (fill_known(host, table, sample) == 0) /* without memory no sizes this time */
+        fill_others(host, table, sample, processes_max, per_user_max);
     fill_system(table, sample);
     host->filled_ns = clock_monotonic_ns();
     hosts_unlock(host->hosts);

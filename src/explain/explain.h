@@ -23,8 +23,9 @@ enum {
 };
 
 enum explain_kind {
-    EXPLAIN_HEAP,    /* malloc's: blocks in use; in use or free where no book tells */
-    EXPLAIN_SLACK,   /* malloc's: free, lost to rounding, and its own records */
+    EXPLAIN_HEAP,  /* malloc's: blocks in use; in use or free where no book tells */
+    EXPLAIN_SLACK, /* malloc's: free, lost to rounding, and its own records */
+    EXPLAIN_OLDER, /* malloc's, of an attached process: blocks that are older than the attach, and free memory */
     EXPLAIN_RUNTIME, /* heap and code of a language's runtime: CPython, V8, JVM, Go, PHP */
     EXPLAIN_ANONYMOUS, /* mappings that the program named (prctl PR_SET_VMA), and code made at run time */
     EXPLAIN_STACK,
@@ -74,7 +75,8 @@ int explain_take(pid_t pid, struct explain *ret_explain);
 int explain_take_apart(pid_t pid, uint32_t owner, uint32_t timeout_ms, struct explain *ret_explain);
 
 /* What the book says is in use: divides what was found of malloc into blocks in use and slack, an estimate. `partial`: the book
- * began later than the process, and the rest has older blocks, too. Call it at most once. */
+ * began later than the process, so what it does not count are older blocks and free memory (EXPLAIN_OLDER). Call it at most
+ * once. */
 void explain_live(struct explain *explain, uint64_t live_bytes, bool partial);
 
 /* Is it sane, as sent by a child: kinds, counts, strings that end, parts that sum to rss_bytes? */
@@ -93,6 +95,10 @@ void explain_add(struct explain *explain, const struct explain_share *share);
 void explain_sort(struct explain *explain);
 
 uint64_t explain_sum(const struct explain *explain, enum explain_kind kind);
+
+/* Is it malloc's: in use, free, or older than the attach? */
+bool explain_is_malloc(enum explain_kind kind);
+uint64_t explain_sum_malloc(const struct explain *explain);
 
 /* The parts of a kind to show one by one, at most `top`: the first, and those that are at least a 500th of all. The rest
  * is one sum. */

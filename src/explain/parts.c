@@ -12,6 +12,7 @@ static const struct {
 } words[EXPLAIN_KINDS] = {
     [EXPLAIN_HEAP] = {"heap", "heap", "other heap"},
     [EXPLAIN_SLACK] = {"slack", "allocator slack", "other slack"},
+    [EXPLAIN_OLDER] = {"older", "older than the attach", "other older memory"},
     [EXPLAIN_RUNTIME] = {"runtime", "runtime", "other runtime memory"},
     [EXPLAIN_ANONYMOUS] = {"anonymous", "anonymous", "other mappings"},
     [EXPLAIN_STACK] = {"stack", "stacks", "other stacks"},
@@ -122,6 +123,17 @@ uint64_t explain_sum(const struct explain *e, enum explain_kind kind)
     return sum;
 }
 
+bool explain_is_malloc(enum explain_kind kind)
+{
+    return kind == EXPLAIN_HEAP || kind == EXPLAIN_SLACK || kind == EXPLAIN_OLDER;
+}
+
+uint64_t explain_sum_malloc(const struct explain *e)
+{
+    return explain_sum(e, EXPLAIN_HEAP) + explain_sum(e, EXPLAIN_SLACK) +
+           explain_sum(e, EXPLAIN_OLDER);
+}
+
 size_t explain_shown(const struct explain *e, enum explain_kind kind, size_t top, size_t *ret_first,
                      uint64_t *ret_hidden_bytes, size_t *ret_hidden)
 {
@@ -191,12 +203,13 @@ void explain_live(struct explain *e, uint64_t live, bool partial)
     e->absent_bytes = live - in_use;
     uint64_t slack = resident - in_use;
     heap_reduce(e, slack);
-    const char *name = partial          ? "older than the attach, free or lost to rounding"
+    const char *name = partial          ? "blocks from before the attach, and free memory"
                        : e->memoir_heap ? "rounding of block sizes"
                                         : "free or lost to rounding";
-    explain_add(e, &(struct explain_share){EXPLAIN_SLACK, EXPLAIN_ESTIMATE, name, slack, slack});
+    explain_add(e, &(struct explain_share){partial ? EXPLAIN_OLDER : EXPLAIN_SLACK,
+                                           EXPLAIN_ESTIMATE, name, slack, slack});
     for (uint32_t i = 0; i < e->n_parts; i++)
-        if (e->parts[i].kind == EXPLAIN_HEAP || e->parts[i].kind == EXPLAIN_SLACK)
+        if (explain_is_malloc(e->parts[i].kind))
             e->parts[i].marks |= EXPLAIN_ESTIMATE;
     explain_sort(e);
 }

@@ -17,7 +17,10 @@ struct explain_site {
     uint64_t bytes, live_bytes, live_blocks;
 };
 
-/* The largest first; all sites that are not listed are one sum. The bytes of all sum to what explain_sum(EXPLAIN_HEAP) gives. */
+/* The largest first; all sites that are not listed are one sum. The bytes of all sum to what explain_sum(EXPLAIN_HEAP) gives.
+ * Zeroed it is empty: `all` is NULL, and no book tells. */
+enum { EXPLAIN_SITES_TOP = 20 }; /* named, for programs and the page */
+
 struct explain_sites {
     struct explain_site *all;
     size_t n, others;

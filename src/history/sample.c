@@ -132,7 +132,7 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
     process->exec_id = p->exec_id;
     process->began_ns = p->valid & LEDGER_HAS_START ? p->start_realtime_ns : 0;
     process->pid = seen ? p->pid : p->book_pid;
-    process->reachable = ledger_process_reachable(p);
+    process->claim = host_claim_of(p);
     process->uid = p->uid;
     memcpy(process->node, p->host, sizeof(process->node));
     memcpy(process->program, p->name, sizeof(process->program));

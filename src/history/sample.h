@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "history/tier.h"
+#include "ledger/host_books.h"
 
 struct ledger;
 
@@ -21,9 +22,9 @@ enum {
 
 struct sample_process {
     uint64_t pid_ns, start_ticks, exec_id;
-    uint64_t began_ns; /* since 1970; 0: unknown */
-    pid_t pid;         /* as we see it, else in its own namespace */
-    bool reachable;    /* `pid` may be looked up in /proc (ledger_process_reachable()) */
+    uint64_t began_ns;       /* since 1970; 0: unknown */
+    pid_t pid;               /* as we see it, else in its own namespace */
+    struct host_claim claim; /* which row of the process table is its own */
     /* Not from the ledger: whoever has looked sets these. */
     bool has_rss, has_pss;
     bool bookless; /* it keeps no book, and is in no sum over those that do */

@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "book/cgroup.h"
-#include "ledger/host_parse.h"
+#include "book/lines.h"
 
 enum { TEXT_MAX = 16 << 10, LIST_BYTES_MAX = 32 << 20 /* of cgroup.procs: 4 million processes */ };
 
@@ -32,43 +32,6 @@ struct cgroups {
 
 /* ---- figures ---- */
 
-/* Where a figure is: a file of one number, or of lines "key number". Figures of one file stand together. */
-struct source {
-    const char *file;
-    const char *key; /* NULL: the file is the number */
-    enum cgroup_figure figure;
-};
-
-static const struct source sources_v1[] = {
-    {"memory.usage_in_bytes", NULL, CGROUP_CURRENT},
-    {"memory.max_usage_in_bytes", NULL, CGROUP_PEAK},
-    {"memory.limit_in_bytes", NULL, CGROUP_LIMIT},
-    {"memory.kmem.usage_in_bytes", NULL, CGROUP_KERNEL},
-    {"memory.oom_control", "oom_kill", CGROUP_OOM_KILLS},
-    {"memory.stat", "total_rss", CGROUP_ANON},
-    {"memory.stat", "total_cache", CGROUP_FILE},
-    {"memory.stat", "total_shmem", CGROUP_SHMEM},
-    {"memory.stat", "total_swap", CGROUP_SWAP},
-    {"memory.stat", "total_inactive_file", CGROUP_INACTIVE},
-    {0},
-};
-
-static const struct source sources_v2[] = {
-    {"memory.current", NULL, CGROUP_CURRENT},
-    {"memory.peak", NULL, CGROUP_PEAK},
-    {"memory.max", NULL, CGROUP_LIMIT},
-    {"memory.high", NULL, CGROUP_HIGH},
-    {"memory.swap.current", NULL, CGROUP_SWAP},
-    {"memory.events", "oom_kill", CGROUP_OOM_KILLS},
-    {"memory.stat", "anon", CGROUP_ANON},
-    {"memory.stat", "file", CGROUP_FILE},
-    {"memory.stat", "shmem", CGROUP_SHMEM},
-    {"memory.stat", "kernel", CGROUP_KERNEL},
-    {"memory.stat", "slab", CGROUP_SLAB},
-    {"memory.stat", "inactive_file", CGROUP_INACTIVE},
-    {0},
-};
-
 static bool has(const struct cgroup *g, enum cgroup_figure figure)
 {
     return g->valid >> figure & 1;
@@ -81,60 +44,13 @@ static void set(struct cgroup *g, enum cgroup_figure figure, uint64_t value)
     g->none &= ~(1u << figure);
 }
 
-static int text_read(int dir_fd, const char *file, char *ret_text, size_t size)
+static void figures_read(int dir_fd, bool v1, struct cgroup *g)
 {
-    MEMOIR_CLEANUP(closep)
-    int fd = openat(dir_fd, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    size_t len = 0;
-    ssize_t n;
-    while (len < size - 1 && (n = read(fd, ret_text + len, size - 1 - len)) != 0) {
-        if (n < 0)
-            return -errno;
-        len += (size_t)n;
-    }
-    ret_text[len] = '\0';
-    return 0;
-}
-
-/* The number of the line that begins with `key`; -ENOENT when there is none. */
-static int key_number(const char *text, const char *key, uint64_t *ret)
-{
-    size_t len = strlen(key);
-    const char *line = text;
-    while (strncmp(line, key, len) != 0 || line[len] != ' ') {
-        line = strchr(line, '\n');
-        if (!line)
-            return -ENOENT;
-        line++;
-    }
-    char number[24];
-    line += len + 1;
-    snprintf(number, sizeof(number), "%.*s", (int)strcspn(line, "\n"), line);
-    return host_parse_limit(number, ret);
-}
-
-static void figures_read(int dir_fd, const struct source *source, struct cgroup *g)
-{
-    char text[TEXT_MAX];
-    const char *file = "";
-    int opened = 0;
-    for (; source->file; source++) {
-        uint64_t value = 0;
-        if (strcmp(file, source->file) != 0) {
-            file = source->file;
-            opened = text_read(dir_fd, file, text, sizeof(text));
-        }
-        int r = opened;
-        if (r == 0)
-            r = source->key ? key_number(text, source->key, &value)
-                            : host_parse_limit(text, &value);
-        if (r == 0 && value != UINT64_MAX)
-            set(g, source->figure, value);
-        else if (r == 0 || r == -ENOENT)
-            g->none |= 1u << source->figure;
-    }
+    struct cgroup_figures f;
+    (void)cgroup_figures_read(dir_fd, v1, CGROUP_ALL_IN_FILES, &f);
+    g->valid |= f.valid;
+    g->none |= f.none;
+    memcpy(g->figures, f.values, sizeof(f.values));
 }
 
 /* Lines of cgroup.procs. A threaded cgroup of v2 refuses: its processes count where they began to share. */
@@ -244,7 +160,7 @@ static int row_read(struct cgroups *cgroups, size_t i)
             free(MEMOIR_TAKE(g->path));
         return errno == ENOMEM ? -ENOMEM : 0;
     }
-    figures_read(fd, cgroups->v1 ? sources_v1 : sources_v2, g);
+    figures_read(fd, cgroups->v1, g);
     if (cgroups->v1 && g->depth == 0)
         root_complete(g);
     processes_count(fd, g);
@@ -338,25 +254,36 @@ static void finish(struct cgroups *cgroups)
 
 /* ---- begin and end ---- */
 
+static bool has_memory_controller(int dir_fd, bool v1)
+{
+    struct lines lines;
+    struct cgroup_figures f;
+    char line[LINES_LINE_MAX];
+    bool cut, found = false;
+    if (v1)
+        return cgroup_figures_read(dir_fd, true, CGROUP_BIT(CGROUP_CURRENT), &f) == 0;
+    if (lines_open_at(&lines, dir_fd, "cgroup.controllers") < 0)
+        return false;
+    while (!found && lines_next(&lines, line, sizeof(line), &cut))
+        found = strstr(line, "memory");
+    lines_close(&lines);
+    return found;
+}
+
 /* Systemd mounts v2 at the root, or beside v1 without the memory controller, which is v1's then. */
 static int root_open(struct cgroups *cgroups, const char *root)
 {
     static const struct {
-        const char *folder, *file;
+        const char *folder;
         bool v1;
-    } places[] = {
-        {"/memory", "memory.usage_in_bytes", true},
-        {"", "cgroup.controllers", false},
-        {"/unified", "cgroup.controllers", false},
-    };
-    char path[CGROUPS_PATH_MAX], text[TEXT_MAX];
+    } places[] = {{"/memory", true}, {"", false}, {"/unified", false}};
+    char path[CGROUPS_PATH_MAX];
     for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
         if (snprintf(path, sizeof(path), "%s%s", root, places[i].folder) >= (int)sizeof(path))
             return -ENAMETOOLONG;
         MEMOIR_CLEANUP(closep)
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0 || text_read(fd, places[i].file, text, sizeof(text)) < 0 ||
-            (!places[i].v1 && !strstr(text, "memory")))
+        if (fd < 0 || !has_memory_controller(fd, places[i].v1))
             continue;
         cgroups->v1 = places[i].v1;
         cgroups->root_fd = MEMOIR_TAKE_FD(fd);

@@ -17,30 +17,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "book/cgroup.h"
+
 enum {
     CGROUPS_MAX = 16384,
     CGROUPS_PATH_MAX = 2048, /* bytes, with the 0 at the end */
     CGROUPS_DEPTH_MAX = 128,
-};
-
-/* All but OWN_PROCESSES are of the cgroup and those below it. */
-enum cgroup_figure {
-    CGROUP_CURRENT,
-    CGROUP_PEAK,
-    CGROUP_LIMIT,    /* its own */
-    CGROUP_HIGH,     /* above it the kernel slows its processes down; v2 only */
-    CGROUP_HEADROOM, /* what it, and every one around it, lets its processes still take */
-    CGROUP_SWAP,
-    CGROUP_ANON,
-    CGROUP_FILE, /* with SHMEM */
-    CGROUP_SHMEM,
-    CGROUP_INACTIVE, /* of FILE, what the kernel reclaims first; no part of HEADROOM's use */
-    CGROUP_KERNEL,   /* with SLAB */
-    CGROUP_SLAB,
-    CGROUP_OOM_KILLS,
-    CGROUP_PROCESSES,
-    CGROUP_OWN_PROCESSES,
-    CGROUP_FIGURES,
 };
 
 struct cgroup {

@@ -27,9 +27,8 @@
 #define RISE_OF_MEAN 0.3
 /* Marks that fall by more than this part of what they rise are teeth. */
 #define TEETH_SHARE 0.25
-/* Where it rose in two of three parts of the time or more, a steady growth gives the last sixth 0.18 of the whole, and
+/* Where it rose in half of the parts of the time or more, a steady growth gives the last sixth 0.18 of the whole, and
  * the last third 0.35. */
-#define DENSE_SHARE      0.66
 #define ALWAYS_SHARE     0.85
 #define LAST_SIXTH_SHARE 0.03
 #define LAST_THIRD_SHARE 0.1
@@ -66,7 +65,11 @@
 /* It frees this part of what it allocates or more, but in less than two of three parts of the time: then the lowest level
  * of a part is not what is left when garbage has been collected. A server on a busy machine takes long to make as much
  * as its collector waits for. What frees less, in bulk or not, keeps nearly all. */
-#define BULK_FREES 0.2
+#define BULK_FREES  0.2
+#define DENSE_SHARE 0.66
+
+/* Confidence of growth that may have an ordinary reason: that it grows is 98 % certain (TREND_Z), why is not. */
+#define GROWING_SURE 0.95
 
 /* A fall of this part of what is held, at once, is a collector's work, and not one buffer that went. */
 #define FELL_SHARE 0.05
@@ -87,9 +90,10 @@ struct marks {
 struct shape {
     double up, down;            /* sums of steps */
     double largest;             /* step */
-    unsigned rises, pause, gap; /* steps up; since the last one; the longest between two */
+    unsigned jump;              /* the mark that it led to; 0: no step is up */
+    unsigned rises, pause, gap; /* steps up; steps since the last one; most steps between two */
     unsigned last_rise;         /* the mark that it led to */
-    double t;
+    double t;                   /* Student's, of the steps; infinite where all are the same */
 };
 
 struct horizon {
@@ -108,10 +112,10 @@ static double seconds(uint64_t ns)
     return (double)ns / (double)NS_PER_S;
 }
 
-/* Books may lie, and their figures be any. */
+/* Books may lie: their figures may be as large as 64 bits allow, and differences even larger. */
 static int64_t whole(double value)
 {
-    return value >= 9e18 ? INT64_MAX : value <= -9e18 ? -INT64_MAX : (int64_t)value;
+    return (int64_t)fmax(-9e18, fmin(value, 9e18));
 }
 
 static double gained(uint64_t now, uint64_t then)
@@ -174,45 +178,39 @@ static void marks_take(struct horizon *h)
 
 static void shape_take(const struct marks *m, struct shape *s)
 {
-    double sum = 0, squares = 0;
+    double squares = 0, mean = (m->bytes[m->n - 1] - m->bytes[0]) / (m->n - 1);
     unsigned steps = m->n - 1;
-    int rise = -1;
     *s = (struct shape){0};
     for (unsigned i = 0; i < steps; i++) {
         double step = m->bytes[i + 1] - m->bytes[i];
-        *(step > 0 ? &s->up : &s->down) += fabs(step);
-        s->largest = fmax(s->largest, step);
-        sum += step;
-    }
-    double mean = sum / steps;
-    for (unsigned i = 0; i < steps; i++) {
-        double step = m->bytes[i + 1] - m->bytes[i];
+        s->up += fmax(step, 0);
+        s->down += fmax(-step, 0);
         squares += (step - mean) * (step - mean);
-        if (step <= RISE_OF_MEAN * s->up / steps)
-            continue;
-        unsigned gap = (unsigned)((int)i - rise - 1);
-        if (rise >= 0 && gap > s->gap)
-            s->gap = gap;
-        rise = (int)i;
-        s->last_rise = i + 1;
-        s->rises++;
+        if (step > s->largest) {
+            s->largest = step;
+            s->jump = i + 1;
+        }
     }
-    s->pause = steps - (unsigned)(rise + 1);
-    double spread = sqrt(squares / (steps - 1));
-    s->t = mean <= 0 ? 0 : spread > 0 ? mean / (spread / sqrt(steps)) : INFINITY;
+    for (unsigned i = 0; i < steps; i++) {
+        if (m->bytes[i + 1] - m->bytes[i] <= RISE_OF_MEAN * s->up / steps) {
+            s->pause++;
+            continue;
+        }
+        if (s->rises++ && s->pause > s->gap)
+            s->gap = s->pause;
+        s->pause = 0;
+        s->last_rise = i + 1;
+    }
+    s->t = mean / sqrt(squares / (steps - 1) / steps);
 }
 
 /* ---- tests of shape: each is an ordinary reason for growth ---- */
 
-/* Takes the largest rise out of the marks; the mark that it led to. */
-static unsigned jump_remove(struct marks *m, double largest)
+/* Take the largest rise out of the marks. */
+static void jump_remove(struct marks *m, const struct shape *s)
 {
-    unsigned to = 1;
-    while (to + 1 < m->n && m->bytes[to] - m->bytes[to - 1] < largest)
-        to++;
-    for (unsigned k = to; k < m->n; k++)
-        m->bytes[k] -= largest;
-    return to;
+    for (unsigned k = s->jump; k < m->n; k++)
+        m->bytes[k] -= s->largest;
 }
 
 /* Has it stopped to allocate? Looks at all points, so that it is seen sooner than by the marks. */
@@ -288,9 +286,9 @@ static bool has_stopped(const struct horizon *h)
     const struct marks *m = &h->marks;
     const struct shape *s = &h->shape;
     double whole = m->bytes[m->n - 1] - m->bytes[0];
-    if (s->pause >= 2 && s->pause > s->gap + 1 + s->gap / 2)
+    if (s->pause > s->gap + 1 + s->gap / 2)
         return true;
-    if (s->rises >= DENSE_SHARE * (m->n - 1) || s->rises >= m->n / 2) {
+    if (s->rises >= m->n / 2) {
         double sixth = m->bytes[m->n - 1] - m->bytes[m->n - 1 - m->n / 6];
         double third = m->bytes[m->n - 1] - m->bytes[m->n - 1 - m->n / 3];
         if (sixth <= LAST_SIXTH_SHARE * whole || third <= LAST_THIRD_SHARE * whole)
@@ -330,6 +328,7 @@ static bool is_slowing(const struct marks *m, double *ret_then)
            rises_shrink(m);
 }
 
+/* NaN if all of one are the same. */
 static double correlation(const double *x, const double *y, unsigned n)
 {
     double sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0;
@@ -343,7 +342,7 @@ static double correlation(const double *x, const double *y, unsigned n)
         syy += dy * dy;
         sxy += dx * dy;
     }
-    return sxx > 0 && syy > 0 ? sxy / sqrt(sxx * syy) : 0;
+    return sxy / sqrt(sxx * syy);
 }
 
 /* Does what is held follow the rate of allocation rather than time? */
@@ -360,7 +359,7 @@ static bool follows_load(const struct horizon *h)
     double rate_time = correlation(rates, m->time, m->n);
     double held_time = correlation(m->bytes, m->time, m->n);
     double held_rate = correlation(m->bytes, rates, m->n);
-    if (rate_time < LOAD_RISES)
+    if (!(rate_time >= LOAD_RISES)) /* or NaN: it allocates at the same rate all the time */
         return false;
     double rest = (1 - held_rate * held_rate) * (1 - rate_time * rate_time);
     return held_rate >= LOAD_ALONE || rest <= 0 ||
@@ -414,11 +413,6 @@ static void conclude(struct detect_result *r, enum detect_verdict verdict,
     r->reason = reason;
 }
 
-static double normal_below(double z)
-{
-    return 0.5 * erfc(-z / sqrt(2));
-}
-
 /* The word leak begins at 80 %. What adds to it is time (each doubling of what is needed, up to three), steadiness, that
  * nothing is freed, and that it has been so before we looked. Other verdicts: how unlikely the trend, or the lack of one,
  * is by chance. Never certain: only a scan of the memory proves a leak. */
@@ -426,7 +420,7 @@ static double confidence(const struct horizon *h, const struct detect_options *o
                          const struct detect_result *r)
 {
     double longer = log2((double)r->span_ns / (double)r->needs_ns) / 3;
-    longer = longer < 0 ? 0 : longer > 1 ? 1 : longer;
+    longer = fmax(0, fmin(longer, 1));
     switch (r->verdict) {
     case DETECT_LEAK:
         return 0.80 + 0.07 * longer + (h->shape.t >= 2 * DRIFT_T ? 0.05 : 0) +
@@ -436,7 +430,7 @@ static double confidence(const struct horizon *h, const struct detect_options *o
                     ? 0.03
                     : 0);
     case DETECT_GROWING:
-        return fmin(0.95, normal_below(r->z));
+        return GROWING_SURE;
     case DETECT_WARMING:
         return 0.7 + 0.2 * longer;
     case DETECT_STEADY:
@@ -497,12 +491,12 @@ static void judge_growth(struct horizon *h, const struct detect_options *o, stru
     struct marks *m = &h->marks;
     struct shape *s = &h->shape;
     if (s->largest >= JUMP_SHARE * s->up) {
-        double largest = s->largest;
-        unsigned jump = jump_remove(m, largest);
+        struct shape before = *s;
+        jump_remove(m, s);
         shape_take(m, s);
         r->z = detect_mann_kendall(m->bytes, m->n);
-        if (r->z < TREND_Z || s->up < 0.1 * largest) {
-            r->quiet_ns = at(h, h->span_s) - at(h, m->time[jump]);
+        if (r->z < TREND_Z || s->up < 0.1 * before.largest) {
+            r->quiet_ns = at(h, h->span_s) - at(h, m->time[before.jump]);
             conclude(r, DETECT_STEADY, DETECT_ONE_OFF);
             return;
         }
@@ -568,7 +562,7 @@ void detect_fell_elsewhere(struct detect_result *r)
 {
     conclude(r, DETECT_GROWING, DETECT_BURSTS);
     r->elsewhere = true;
-    r->confidence = fmin(0.95, normal_below(r->z));
+    r->confidence = GROWING_SURE;
 }
 
 /* ---- several horizons ---- */
@@ -602,7 +596,7 @@ static size_t combine(struct detect_result *results, size_t n)
             continue;
         conclude(&results[leak], DETECT_GROWING, DETECT_BURSTS);
         results[leak].fall_bytes = results[i].fall_bytes;
-        results[leak].confidence = fmin(0.95, normal_below(results[leak].z));
+        results[leak].confidence = GROWING_SURE;
         return leak;
     }
     /* What rose all the time and does no more has ended; what comes in steps may only be between two. */

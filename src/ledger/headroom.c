@@ -29,15 +29,11 @@ static void limit_take(const struct cgroup_memory *memory, void *context)
 
 static void cgroups_look(const char *proc, const char *cgroups, pid_t pid, struct headroom *h)
 {
-    char folder[CGROUP_FOLDER_MAX], *path = folder + CGROUP_ROOT_MAX, name[32];
-    struct lines lines;
+    char folder[CGROUP_FOLDER_MAX], *path = folder + CGROUP_ROOT_MAX, process[16];
     bool v1;
-    snprintf(name, sizeof(name), "%d/cgroup", (int)pid);
-    if (lines_open(&lines, proc, name) < 0)
-        return;
-    bool found = cgroup_path_parse(&lines, path, sizeof(folder) - CGROUP_ROOT_MAX, &v1);
-    lines_close(&lines);
-    if (!found || cgroup_path_outside(path))
+    snprintf(process, sizeof(process), "%d", (int)pid);
+    if (cgroup_path_read(proc, process, path, sizeof(folder) - CGROUP_ROOT_MAX, &v1) < 0 ||
+        cgroup_path_outside(path))
         return;
     int top = cgroup_folder(cgroups, v1, path, folder, sizeof(folder));
     if (top >= 0)

@@ -29,6 +29,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "book/pressure_source.h"
+
 struct host;
 struct host_probe;
 struct ledger;
@@ -247,11 +249,6 @@ enum host_part {
 };
 const char *host_part_name(enum host_part part); /* "anon", "page_tables" ... */
 
-struct host_pressure {
-    uint32_t avg10, avg60, avg300; /* hundredths of a per cent of the time */
-    uint64_t total_us;
-};
-
 struct host_system {
     uint32_t valid; /* enum host_system_field */
     uint64_t total_bytes, free_bytes;
@@ -262,7 +259,7 @@ struct host_system {
     uint64_t swap_total_bytes, swap_free_bytes, swap_cached_bytes;
     uint64_t parts[HOST_PARTS];
     uint64_t excess_bytes; /* by how much the other parts passed the total, the rest being 0 then */
-    struct host_pressure some, full;
+    struct pressure_stall some, full;
     uint64_t read_ns; /* CLOCK_MONOTONIC */
 };
 

@@ -3,29 +3,60 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 
-static bool is(const struct host_process *row, pid_t pid, uint64_t start_ticks)
+struct host_claim host_claim_of(const struct ledger_process *process)
 {
-    return row->pid == pid && (start_ticks == 0 || proc_same_start(row->start_ticks, start_ticks));
+    bool joins = ledger_process_holds(process) && ledger_process_reachable(process);
+    return (struct host_claim){.start_ticks = process->start_ticks,
+                               .pid = joins ? process->pid : 0,
+                               .precedence = ledger_process_precedence(process)};
 }
 
-struct host_process *host_process_of(const struct host *host, pid_t pid, uint64_t start_ticks)
+int host_join_begin(struct host_join *join, const struct host *host)
 {
-    struct host_process *row = host_process_find(host, pid);
-    return row && is(row, pid, start_ticks) ? row : NULL;
+    join->rows = host_processes(host, &join->n_rows);
+    join->next_row = 0;
+    if (join->n_rows > join->cap_rows) {
+        size_t wanted = join->n_rows + join->n_rows / 4;
+        struct host_joined *grown = reallocarray(join->joined, wanted, sizeof(*grown));
+        if (!grown) {
+            join->n_rows = 0;
+            return -ENOMEM;
+        }
+        join->joined = grown;
+        join->cap_rows = wanted;
+    }
+    if (join->n_rows)
+        memset(join->joined, 0xff, join->n_rows * sizeof(*join->joined)); /* HOST_JOIN_NONE */
+    return 0;
 }
 
-/* The first row whose PID is not below `pid`. Books mostly come in the order of their PIDs, too: the
- * place after the last one is tried first. */
-static size_t row_index(struct host_process *const *rows, size_t n, pid_t pid, size_t hint)
+void host_join_release(struct host_join *join)
 {
-    size_t low = 0, high = n;
-    if (hint < n && rows[hint]->pid == pid)
-        return hint;
+    free(join->joined);
+    *join = (struct host_join){0};
+}
+
+/* The first row whose PID is not below `pid`. Claims mostly come in the order of PIDs: the search goes on
+ * from where the last one ended, in steps that double. */
+static size_t row_index(const struct host_join *join, pid_t pid)
+{
+    struct host_process *const *rows = join->rows;
+    size_t low = 0, high = join->n_rows, at = join->next_row;
+    for (size_t step = 1; at < high; at += step, step *= 2) {
+        if (rows[at]->pid == pid)
+            return at;
+        if (rows[at]->pid > pid) {
+            high = at;
+            break;
+        }
+        low = at + 1;
+    }
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (rows[middle]->pid < pid)
@@ -36,26 +67,43 @@ static size_t row_index(struct host_process *const *rows, size_t n, pid_t pid, s
     return low;
 }
 
+bool host_join_add(struct host_join *join, const struct host_claim *claim, uint32_t number)
+{
+    if (claim->pid == 0)
+        return false;
+    size_t at = row_index(join, claim->pid);
+    join->next_row = at;
+    if (at == join->n_rows || join->rows[at]->pid != claim->pid)
+        return false;
+    if (claim->start_ticks && !proc_same_start(join->rows[at]->start_ticks, claim->start_ticks))
+        return false;
+    struct host_joined *joined = &join->joined[at];
+    if (joined->claim == HOST_JOIN_NONE || claim->precedence < joined->precedence)
+        *joined = (struct host_joined){.claim = number, .precedence = claim->precedence};
+    join->next_row = at + 1;
+    return true;
+}
+
 int host_books_join(const struct host *host, const struct ledger *ledger,
                     const struct ledger_process ***ret_books)
 {
-    size_t n_rows, n = 0, at = 0;
-    struct host_process *const *rows = host_processes(host, &n_rows);
+    struct host_join join = {0};
+    size_t n = 0;
     struct ledger_process *const *processes = ledger ? ledger_processes(ledger, &n) : NULL;
-    const struct ledger_process **books = calloc(n_rows + 1, sizeof(struct ledger_process *));
+    int r = host_join_begin(&join, host);
+    if (r < 0)
+        return r;
+    const struct ledger_process **books = calloc(join.n_rows + 1, sizeof(struct ledger_process *));
+    for (size_t i = 0; books && i < n; i++) {
+        struct host_claim claim = host_claim_of(processes[i]);
+        (void)host_join_add(&join, &claim, (uint32_t)i);
+    }
+    for (size_t i = 0; books && i < join.n_rows; i++)
+        if (join.joined[i].claim != HOST_JOIN_NONE)
+            books[i] = processes[join.joined[i].claim];
+    host_join_release(&join);
     if (!books)
         return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_process *p = processes[i];
-        if (!ledger_process_holds(p) || !ledger_process_reachable(p))
-            continue;
-        at = row_index(rows, n_rows, p->pid, at);
-        if (at == n_rows || !is(rows[at], p->pid, p->start_ticks))
-            continue;
-        if (!books[at] || ledger_process_before(p, books[at]))
-            books[at] = p;
-        at++;
-    }
     *ret_books = books;
     return 0;
 }

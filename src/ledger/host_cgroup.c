@@ -6,10 +6,12 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "book/cgroup.h"
 #include "book/lines.h"
@@ -32,23 +34,6 @@ struct host_cgroups {
 };
 
 /* ---- texts ---- */
-
-int host_parse_limit(const char *text, uint64_t *ret_bytes)
-{
-    char *end;
-    if (strncmp(text, "max", 3) == 0) {
-        *ret_bytes = UINT64_MAX;
-        return 0;
-    }
-    if (*text < '0' || *text > '9')
-        return -EBADMSG;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno || (*end && *end != '\n'))
-        return -EBADMSG;
-    *ret_bytes = cgroup_limit(value);
-    return 0;
-}
 
 int host_parse_cgroup(const char *text, char *ret_path, size_t size, bool *ret_v1)
 {
@@ -160,8 +145,13 @@ static void figures_read(struct host_cgroups *cgroups, struct row *row, uint64_t
     int top = cgroup_folder(cgroups->root, row->v1, g->path, folder, sizeof(folder));
     if (top < 0 || cgroup_path_outside(g->path))
         return;
-    g->has_used = lines_read_number(folder, row->v1 ? "memory.usage_in_bytes" : "memory.current",
-                                    NULL, &g->used_bytes) == 0;
+    MEMOIR_CLEANUP(closep)
+    int dir_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct cgroup_figures f;
+    if (dir_fd >= 0 && cgroup_figures_read(dir_fd, row->v1, CGROUP_BIT(CGROUP_CURRENT), &f) == 0) {
+        g->has_used = true;
+        g->used_bytes = f.values[CGROUP_CURRENT];
+    }
     g->known = cgroup_memory_each(folder, (size_t)top, row->v1, limit_take, g) == 0;
 }
 

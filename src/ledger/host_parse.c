@@ -8,35 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/procfs.h"
+#include "book/lines.h"
+#include "book/meminfo.h"
 #include "ledger/host.h"
-
-enum { KERNEL_THREAD = 0x00200000 }; /* PF_KTHREAD in field 9 of stat */
-
-/* ---- small helpers ---- */
-
-/* A decimal number and where it ends; false when there is none. Past 2^64 it stays there. */
-static bool number_take(const char **at, uint64_t *ret)
-{
-    const char *p = *at;
-    uint64_t value = 0;
-    while (*p == ' ' || *p == '\t')
-        p++;
-    if (*p < '0' || *p > '9')
-        return false;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
-            value = UINT64_MAX;
-    *at = p;
-    *ret = value;
-    return true;
-}
-
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
 
 static uint64_t plus(uint64_t a, uint64_t b)
 {
@@ -44,110 +19,28 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* "KEY:   123 kB" lines, taken one after the other. Fills in those that the table names; how many. */
-struct line {
-    const char *key;
-    uint64_t *ret;
-};
-
-static unsigned lines_take(const char *text, const struct line *lines, size_t n)
-{
-    unsigned found = 0;
-    while (text && *text) {
-        const char *end = strchr(text, '\n');
-        const char *colon = memchr(text, ':', end ? (size_t)(end - text) : strlen(text));
-        for (size_t i = 0; colon && i < n; i++) {
-            size_t len = strlen(lines[i].key);
-            const char *value = colon + 1;
-            uint64_t kib;
-            if ((size_t)(colon - text) != len || memcmp(text, lines[i].key, len) != 0 ||
-                !number_take(&value, &kib))
-                continue;
-            *lines[i].ret = times(kib, 1024);
-            found++;
-            break;
-        }
-        text = end ? end + 1 : NULL;
-    }
-    return found;
-}
 #define LINES(table) table, sizeof(table) / sizeof((table)[0])
 
 /* ---- of a process ---- */
-
-int host_parse_statm(const char *text, struct host_statm *ret_statm)
-{
-    struct host_statm statm;
-    uint64_t lib;
-    if (!number_take(&text, &statm.vms) || !number_take(&text, &statm.rss) ||
-        !number_take(&text, &statm.shared) || !number_take(&text, &statm.text) ||
-        !number_take(&text, &lib) || !number_take(&text, &statm.data))
-        return -EBADMSG;
-    *ret_statm = statm;
-    return 0;
-}
-
-int host_parse_stat(const char *text, struct host_stat *ret_stat)
-{
-    enum { FIRST = 4, LAST = 24 };
-    struct host_stat stat = {0};
-    uint64_t fields[LAST + 1] = {0};
-    /* The name may hold spaces, newlines and parentheses; the first and the last one enclose it. */
-    const char *open = strchr(text, '('), *close = strrchr(text, ')');
-    if (!open || !close || close < open || close[1] != ' ' || !isalpha((unsigned char)close[2]))
-        return -EBADMSG;
-    size_t len = (size_t)(close - open - 1);
-    if (len >= sizeof(stat.comm))
-        len = sizeof(stat.comm) - 1;
-    memcpy(stat.comm, open + 1, len);
-    stat.state = close[2];
-    const char *at = close + 3;
-    for (int i = FIRST; i <= LAST; i++) {
-        while (*at == ' ')
-            at++;
-        at += *at == '-'; /* no field of ours is ever negative but tpgid, which nobody asks for */
-        if (!number_take(&at, &fields[i]))
-            return -EBADMSG;
-    }
-    stat.parent = fields[4] <= INT32_MAX ? (pid_t)fields[4] : 0;
-    stat.kernel = fields[9] & KERNEL_THREAD;
-    stat.minor_faults = fields[10];
-    stat.major_faults = fields[12];
-    stat.threads = fields[20] <= UINT32_MAX ? (uint32_t)fields[20] : UINT32_MAX;
-    stat.start_ticks = fields[22];
-    stat.vms_bytes = fields[23];
-    stat.rss_pages = fields[24];
-    *ret_stat = stat;
-    return 0;
-}
-
-/* The first number of a line: the real one of "Uid:\t1000\t1000\t1000\t1000". Names come first in the file, and
- * the kernel writes their newlines in another way. */
-static bool first_take(const char *text, const char *line, uint64_t max, uint64_t *ret)
-{
-    const char *at = strstr(text, line);
-    if (!at)
-        return false;
-    at += strlen(line);
-    return number_take(&at, ret) && *ret <= max;
-}
 
 int host_parse_status(const char *text, struct host_status *ret_status)
 {
     struct host_status status = {0};
     uint64_t uid, group;
-    if (!first_take(text, "\nUid:", UINT32_MAX, &uid) ||
-        !first_take(text, "\nTgid:", INT32_MAX, &group))
+    const char *uids = procfs_status_value(text, "\nUid:");
+    const char *groups = procfs_status_value(text, "\nTgid:");
+    if (!uids || !procfs_number(&uids, &uid) || uid > UINT32_MAX || !groups ||
+        !procfs_number(&groups, &group) || group > INT32_MAX)
         return -EBADMSG;
     status.uid = (uint32_t)uid;
     status.group = (pid_t)group;
-    const struct line parts[] = {
+    const struct procfs_line parts[] = {
         {"RssAnon", &status.anon}, {"RssFile", &status.file}, {"RssShmem", &status.shmem},
         {"VmLib", &status.lib},    {"VmSwap", &status.swap},
     };
-    const struct line peak[] = {{"VmHWM", &status.peak}};
-    status.has_parts = lines_take(text, LINES(parts)) == sizeof(parts) / sizeof(parts[0]);
-    status.has_peak = lines_take(text, LINES(peak)) == 1;
+    const struct procfs_line peak[] = {{"VmHWM", &status.peak}};
+    status.has_parts = procfs_lines_parse(text, LINES(parts)) == sizeof(parts) / sizeof(parts[0]);
+    status.has_peak = procfs_lines_parse(text, LINES(peak)) == 1;
     *ret_status = status;
     return 0;
 }
@@ -155,16 +48,16 @@ int host_parse_status(const char *text, struct host_status *ret_status)
 int host_parse_rollup(const char *text, struct host_rollup *ret_rollup)
 {
     uint64_t pss = 0, clean = 0, dirty = 0, shared_dirty = 0, huge = 0;
-    const struct line lines[] = {
+    const struct procfs_line lines[] = {
         {"Pss", &pss},
         {"Private_Clean", &clean},
         {"Private_Dirty", &dirty},
         {"Shared_Dirty", &shared_dirty},
     };
-    const struct line hugetlb[] = {{"Private_Hugetlb", &huge}};
-    if (lines_take(text, LINES(lines)) != sizeof(lines) / sizeof(lines[0]))
+    const struct procfs_line hugetlb[] = {{"Private_Hugetlb", &huge}};
+    if (procfs_lines_parse(text, LINES(lines)) != sizeof(lines) / sizeof(lines[0]))
         return -EBADMSG;
-    (void)lines_take(text, LINES(hugetlb));
+    (void)procfs_lines_parse(text, LINES(hugetlb));
     ret_rollup->pss = pss;
     ret_rollup->uss = plus(plus(clean, dirty), huge);
     ret_rollup->dirty = plus(dirty, shared_dirty);
@@ -187,77 +80,46 @@ int host_parse_meminfo(const char *text, struct host_system *system)
 {
     struct host_system s = {
         .valid = system->valid & HOST_HAS_PSI, .some = system->some, .full = system->full};
-    uint64_t tables = 0, second_tables = 0;
-    const struct line needed[] = {
-        {"MemTotal", &s.total_bytes},
-        {"MemFree", &s.free_bytes},
-        {"Buffers", &s.buffers_bytes},
-        {"Cached", &s.cached_bytes},
-    };
-    const struct line others[] = {
-        {"SwapCached", &s.swap_cached_bytes},
-        {"Active", &s.active_bytes},
-        {"Inactive", &s.inactive_bytes},
-        {"SwapTotal", &s.swap_total_bytes},
-        {"SwapFree", &s.swap_free_bytes},
-        {"Dirty", &s.dirty_bytes},
-        {"AnonPages", &s.parts[HOST_PART_ANON]},
-        {"Shmem", &s.shared_bytes},
-        {"Slab", &s.slab_bytes},
-        {"SReclaimable", &s.parts[HOST_PART_SLAB_RECLAIMABLE]},
-        {"SUnreclaim", &s.parts[HOST_PART_SLAB]},
-        {"KernelStack", &s.parts[HOST_PART_STACKS]},
-        {"PageTables", &tables},
-        {"SecPageTables", &second_tables},
-        {"Percpu", &s.parts[HOST_PART_PERCPU]},
-        {"Hugetlb", &s.parts[HOST_PART_HUGETLB]},
-    };
-    const struct line available[] = {{"MemAvailable", &s.available_bytes}};
-    if (lines_take(text, LINES(needed)) != sizeof(needed) / sizeof(needed[0]))
+    const uint32_t needed = MEMINFO_BIT(MEMINFO_TOTAL) | MEMINFO_BIT(MEMINFO_FREE) |
+                            MEMINFO_BIT(MEMINFO_BUFFERS) | MEMINFO_BIT(MEMINFO_CACHED);
+    struct lines lines = {.fd = -1, .data = text, .n = strlen(text)};
+    struct meminfo m;
+    meminfo_parse(&lines, MEMINFO_ALL, &m);
+    if ((m.valid & needed) != needed)
         return -EBADMSG;
-    (void)lines_take(text, LINES(others));
+    s.total_bytes = m.bytes[MEMINFO_TOTAL];
+    s.free_bytes = m.bytes[MEMINFO_FREE];
+    s.buffers_bytes = m.bytes[MEMINFO_BUFFERS];
+    s.cached_bytes = m.bytes[MEMINFO_CACHED];
+    s.swap_cached_bytes = m.bytes[MEMINFO_SWAP_CACHED];
+    s.active_bytes = m.bytes[MEMINFO_ACTIVE];
+    s.inactive_bytes = m.bytes[MEMINFO_INACTIVE];
+    s.swap_total_bytes = m.bytes[MEMINFO_SWAP_TOTAL];
+    s.swap_free_bytes = m.bytes[MEMINFO_SWAP_FREE];
+    s.dirty_bytes = m.bytes[MEMINFO_DIRTY];
+    s.shared_bytes = m.bytes[MEMINFO_SHMEM];
+    s.slab_bytes = m.bytes[MEMINFO_SLAB];
     s.valid |= HOST_HAS_TOTAL;
-    if (lines_take(text, LINES(available)) == 1) {
+    if (m.valid & MEMINFO_BIT(MEMINFO_AVAILABLE)) {
+        s.available_bytes = m.bytes[MEMINFO_AVAILABLE];
         s.valid |= HOST_HAS_AVAILABLE;
         s.used_bytes = s.total_bytes > s.available_bytes ? s.total_bytes - s.available_bytes : 0;
     }
+    s.parts[HOST_PART_ANON] = m.bytes[MEMINFO_ANON];
+    s.parts[HOST_PART_SLAB_RECLAIMABLE] = m.bytes[MEMINFO_SLAB_RECLAIMABLE];
+    s.parts[HOST_PART_SLAB] = m.bytes[MEMINFO_SLAB_UNRECLAIMABLE];
+    s.parts[HOST_PART_STACKS] = m.bytes[MEMINFO_KERNEL_STACKS];
+    s.parts[HOST_PART_PERCPU] = m.bytes[MEMINFO_PERCPU];
+    s.parts[HOST_PART_HUGETLB] = m.bytes[MEMINFO_HUGETLB];
     s.parts[HOST_PART_FREE] = s.free_bytes;
     s.parts[HOST_PART_BUFFERS] = s.buffers_bytes;
     s.parts[HOST_PART_SHMEM] = s.shared_bytes; /* which the kernel counts as cached */
     s.parts[HOST_PART_CACHE] =
         s.cached_bytes > s.shared_bytes ? s.cached_bytes - s.shared_bytes : 0;
-    s.parts[HOST_PART_PAGE_TABLES] = plus(tables, second_tables);
+    s.parts[HOST_PART_PAGE_TABLES] =
+        plus(m.bytes[MEMINFO_PAGE_TABLES], m.bytes[MEMINFO_SECOND_PAGE_TABLES]);
     parts_sum(&s);
     *system = s;
-    return 0;
-}
-
-static bool pressure_take(const char *text, const char *word, struct host_pressure *ret)
-{
-    unsigned whole[3], part[3];
-    uint64_t total;
-    const char *at = strstr(text, word);
-    if (!at ||
-        sscanf(at + strlen(word), " avg10=%4u.%2u avg60=%4u.%2u avg300=%4u.%2u total=%" SCNu64,
-               &whole[0], &part[0], &whole[1], &part[1], &whole[2], &part[2], &total) != 7)
-        return false;
-    *ret = (struct host_pressure){
-        .avg10 = whole[0] * 100 + part[0],
-        .avg60 = whole[1] * 100 + part[1],
-        .avg300 = whole[2] * 100 + part[2],
-        .total_us = total,
-    };
-    return true;
-}
-
-int host_parse_pressure(const char *text, struct host_pressure *ret_some,
-                        struct host_pressure *ret_full)
-{
-    struct host_pressure some, full;
-    if (!pressure_take(text, "some", &some) || !pressure_take(text, "full", &full))
-        return -EBADMSG;
-    *ret_some = some;
-    *ret_full = full;
     return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Parsers of what /proc and cgroups say. Pure functions over text that ends with a 0: names in it are any
+/* Parsers of what /proc and cgroups say, beyond the formats of base/procfs.h. Pure functions over text that ends with a 0: names in it are any
  * bytes that a stranger chose, so everything is bounded and nothing is trusted. -EBADMSG when a text makes no
  * sense; outputs change on success only. */
 #pragma once
@@ -9,24 +9,6 @@
 #include <sys/types.h>
 
 struct host_system;
-struct host_pressure;
-
-struct host_statm {
-    uint64_t vms, rss, shared, text, data; /* pages */
-};
-int host_parse_statm(const char *text, struct host_statm *ret_statm);
-
-struct host_stat {
-    char comm[16];
-    char state;
-    pid_t parent;
-    bool kernel; /* a thread of the kernel */
-    uint64_t minor_faults, major_faults;
-    uint32_t threads;
-    uint64_t start_ticks; /* as it is written there */
-    uint64_t vms_bytes, rss_pages;
-};
-int host_parse_stat(const char *text, struct host_stat *ret_stat);
 
 struct host_status {
     uint32_t uid;
@@ -42,8 +24,6 @@ struct host_rollup {
 int host_parse_rollup(const char *text, struct host_rollup *ret_rollup);
 
 int host_parse_meminfo(const char *text, struct host_system *system);
-int host_parse_pressure(const char *text, struct host_pressure *ret_some,
-                        struct host_pressure *ret_full);
 
 /* Path of the cgroup whose memory limits count: v1's memory controller, else v2's. `ret_v1` says which. */
 int host_parse_cgroup(const char *text, char *ret_path, size_t size, bool *ret_v1);
@@ -59,6 +39,3 @@ struct host_environment {
     char job[64]; /* "" when there is none */
 };
 void host_parse_environ(const char *text, size_t len, struct host_environment *ret_environment);
-
-/* One number in a file of cgroups; "max" and v1's idea of no limit are UINT64_MAX. */
-int host_parse_limit(const char *text, uint64_t *ret_bytes);

@@ -1,8 +1,10 @@
 /* Memory of the machine: meminfo and, where the kernel measures it, pressure. */
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "book/lines.h"
 #include "ledger/host_parse.h"
 #include "ledger/host_rows.h"
 
@@ -42,12 +44,17 @@ void host_system_close(struct host *host)
         close(host->pressure_fd);
 }
 
+static bool stall_take(const char *text, struct host_system *system)
+{
+    struct lines lines = {.fd = -1, .data = text, .n = strlen(text)};
+    return pressure_parse_stall(&lines, &system->some, &system->full);
+}
+
 void host_system_read(struct host *host)
 {
     char text[TEXT_MAX];
     host->system.valid = 0;
-    if (host_pread(host->pressure_fd, text, sizeof(text)) > 0 &&
-        host_parse_pressure(text, &host->system.some, &host->system.full) == 0)
+    if (host_pread(host->pressure_fd, text, sizeof(text)) > 0 && stall_take(text, &host->system))
         host->system.valid |= HOST_HAS_PSI;
     if (host_pread(host->meminfo_fd, text, sizeof(text)) > 0)
         (void)host_parse_meminfo(text, &host->system);

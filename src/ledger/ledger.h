@@ -292,8 +292,9 @@ bool ledger_process_stopped(const struct ledger_process *process);
 /* Its PID lives on as another program (exec). */
 bool ledger_process_replaced(const struct ledger_process *process);
 
-/* Of two rows with one PID: does `a` speak for it rather than `b`? Running ones come first, then those
- * whose owner is proved. */
+/* Of several rows with one PID the one with the lowest number speaks for it: running ones come first,
+ * then those whose owner is proved. */
+uint32_t ledger_process_precedence(const struct ledger_process *process);
 bool ledger_process_before(const struct ledger_process *a, const struct ledger_process *b);
 
 /* By pid as we see it; a running one before others. NULL if there is none. */

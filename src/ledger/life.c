@@ -38,9 +38,12 @@ bool ledger_process_replaced(const struct ledger_process *process)
     return process->state == LEDGER_REPLACED;
 }
 
+uint32_t ledger_process_precedence(const struct ledger_process *process)
+{
+    return (uint32_t)process->state << 1 | !process_row(process)->trusted;
+}
+
 bool ledger_process_before(const struct ledger_process *a, const struct ledger_process *b)
 {
-    if (a->state != b->state)
-        return a->state < b->state;
-    return process_row(a)->trusted && !process_row(b)->trusted;
+    return ledger_process_precedence(a) < ledger_process_precedence(b);
 }

@@ -295,9 +295,7 @@ static int load(struct kernel *k, const struct kernel_options *options, bool *re
         log_debug("cannot use what is pinned in '%s': %s", k->pins, strerror(-r));
         bpf_object__close(k->object);
         k->object = NULL;
-        pins_remove(k->pins);
-        if (mkdir(k->pins, 0700) < 0 && errno != EEXIST)
-            return object_fail(why, -errno, "making a directory for pins");
+        pins_empty(k->pins);
         r = object_load_best(k, options, ret_adopted);
     }
     if (r < 0)

@@ -26,7 +26,7 @@ struct open_job {
 };
 
 /* A descriptor that only names a file becomes one that reads it, if it is a regular file: opening a device or a FIFO
- * already does something. */
+ * already does something. O_NONBLOCK: a process that has a lease on the file could keep us waiting. */
 static int reopen_regular(int path_fd, struct stat *ret_stat)
 {
     char link[64];
@@ -35,7 +35,7 @@ static int reopen_regular(int path_fd, struct stat *ret_stat)
         return -errno;
     if (fstat(path_fd, ret_stat) == 0 && S_ISREG(ret_stat->st_mode)) {
         snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
-        fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        fd = open(link, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (fd < 0)
             fd = -errno;
     }

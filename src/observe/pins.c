@@ -29,19 +29,65 @@ static bool is_bpffs(const char *path)
     return statfs(path, &fs) == 0 && (unsigned long)fs.f_type == BPFFS_MAGIC;
 }
 
-/* A bpffs that is mounted, or gets mounted here. NULL with errno. */
-static const char *place_find(void)
+/* Many a bpffs is one in which every user can create names, as /tmp is: that is its default. What is called as ours must be a
+ * directory of ours, not one of another user's, nor a link to where that user wants to have files removed. A descriptor, or -errno. */
+static int own_open(const char *path)
 {
-    for (size_t i = 0; i < PLACES; i++)
+    struct stat st;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
+        return -EPERM;
+    return MEMOIR_TAKE_FD(fd);
+}
+
+/* Can other users rename or remove what is ours there? */
+static bool is_open_to_others(const char *place)
+{
+    struct stat st;
+    return stat(place, &st) < 0 || st.st_uid != geteuid() ||
+           (st.st_mode & (S_IWGRP | S_IWOTH) && !(st.st_mode & S_ISVTX));
+}
+
+static int directory_make(const char *place, const char *name, char path[static PINS_PATH_MAX])
+{
+    if (is_open_to_others(place))
+        return -EPERM;
+    snprintf(path, PINS_PATH_MAX, "%s/%s%s", place, PREFIX, name);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int fd = own_open(path);
+    if (fd < 0)
+        return fd == -ENOTDIR || fd == -ELOOP ? -EPERM : fd;
+    close(fd);
+    return 0;
+}
+
+static int bpffs_mount(const char *place)
+{
+    if (mkdir(place, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    return mount("bpf", place, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") < 0 ? -errno
+                                                                                         : 0;
+}
+
+/* In a bpffs that is mounted, else in one that gets mounted here. */
+static int directory_find(const char *name, char path[static PINS_PATH_MAX])
+{
+    int r = -ENOENT;
+    for (size_t i = 0; i < PLACES && r < 0; i++)
         if (is_bpffs(places[i]))
-            return places[i];
-    for (size_t i = 0; i < PLACES; i++) {
-        if (mkdir(places[i], 0700) < 0 && errno != EEXIST)
+            r = directory_make(places[i], name, path);
+    for (size_t i = 0; i < PLACES && r < 0; i++) {
+        if (is_bpffs(places[i]))
             continue;
-        if (mount("bpf", places[i], "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") == 0)
-            return places[i];
+        r = bpffs_mount(places[i]);
+        if (r == 0)
+            r = directory_make(places[i], name, path);
     }
-    return NULL;
+    return r;
 }
 
 int pins_tracefs(void)
@@ -104,25 +150,32 @@ int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock)
     int lock = lock_take(name);
     if (lock < 0)
         return lock;
-    const char *place = place_find();
-    if (!place)
-        return -errno;
-    snprintf(path, PINS_PATH_MAX, "%s/%s%s", place, PREFIX, name);
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return -errno;
+    int r = directory_find(name, path);
+    if (r < 0) {
+        path[0] = '\0';
+        return r;
+    }
     *ret_lock = MEMOIR_TAKE_FD(lock);
     return 0;
 }
 
-void pins_remove(const char *path)
+void pins_empty(const char *path)
 {
-    DIR *dir = opendir(path);
-    if (!dir)
+    int fd = own_open(path);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        closep(&fd);
         return;
+    }
     for (struct dirent *entry; (entry = readdir(dir));)
         if (entry->d_name[0] != '.')
             unlinkat(dirfd(dir), entry->d_name, 0);
     closedir(dir);
+}
+
+void pins_remove(const char *path)
+{
+    pins_empty(path);
     if (rmdir(path) < 0)
         log_warn("cannot remove '%s': %m", path);
 }
@@ -136,11 +189,15 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
             if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
                 continue;
             const char *name = entry->d_name + strlen(PREFIX);
+            char path[PINS_PATH_MAX];
+            snprintf(path, sizeof(path), "%s/%.64s", places[i], entry->d_name);
+            int own = own_open(path);
+            if (own < 0)
+                continue; /* another user called it so */
+            close(own);
             int lock = lock_take(name);
             if (lock < 0)
                 continue; /* its observer runs */
-            char path[PINS_PATH_MAX];
-            snprintf(path, sizeof(path), "%s/%.64s", places[i], entry->d_name);
             if (each)
                 each(context, name);
             if (remove)

@@ -1,4 +1,5 @@
 /* Values that combine. See result.h. */
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -69,7 +70,7 @@ static int compare_known(const struct output *output, const struct cell *a, cons
 {
     if (cell_is_apart(output)) {
         size_t len = a->len < b->len ? a->len : b->len;
-        int order = len ? memcmp(a->text, b->text, len) : 0;
+        int order = len && a->text != b->text ? memcmp(a->text, b->text, len) : 0;
         return order ? order : compare_u64(a->len, b->len);
     }
     if (cell_is_signed(output))
@@ -98,14 +99,27 @@ int cell_compare(const struct output *output, const struct cell *a, const struct
     return compare_u64(a->marks, b->marks);
 }
 
-uint64_t cell_sort_key(const struct output *output, const struct cell *cell, bool descending)
+/* So many that no text has the key of what is absent. */
+static uint64_t text_key(const char *text, size_t len)
+{
+    uint64_t key = 0;
+    if (len >= sizeof(key)) {
+        memcpy(&key, text, sizeof(key));
+        return be64toh(key) >> 8;
+    }
+    for (size_t i = 0; i < CELL_KEY_BYTES; i++)
+        key = key << 8 | (i < len ? (unsigned char)text[i] : 0);
+    return key;
+}
+
+uint64_t cell_sort_key(const struct output *output, const struct cell *cell, size_t skip,
+                       bool descending)
 {
     uint64_t key = 0;
     if (!(cell->state & QUERY_KNOWN))
         return UINT64_MAX;
     if (cell_is_apart(output)) {
-        for (size_t i = 0; i < sizeof(key); i++)
-            key = key << 8 | (i < cell->len ? (unsigned char)cell->text[i] : 0);
+        key = cell->len > skip ? text_key(cell->text + skip, cell->len - skip) : 0;
     } else if (cell_is_signed(output)) {
         int64_t n = (int64_t)cell->number;
         if (is_fraction(output) && cell->per)

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "query/result.h"
+#include "query/value.h"
 
 enum {
     ROWS_MIN = 64,
@@ -66,112 +67,16 @@ void query_result_reset(struct query_result *result)
     arena_reset(&result->texts);
 }
 
-/* ---- order ---- */
-
-struct ranked {
-    uint64_t key;
-    uint32_t row;
-};
-
 static const struct cell *row_cells(const struct query_result *result, size_t row)
 {
     return result->cells + row * result->query->n_outputs;
-}
-
-/* By the keys of the query, then by everything else, so that two rows are equal only if no output could
- * tell them apart: that is what makes a cut independent of the order in which rows came. */
-static int compare_rows(const struct query_result *result, size_t a, size_t b)
-{
-    const struct query *q = result->query;
-    const struct cell *x = row_cells(result, a), *y = row_cells(result, b);
-    for (size_t i = 0; i < q->n_sorts; i++) {
-        size_t o = q->sorts[i].output;
-        int order = cell_compare(&q->outputs[o], &x[o], &y[o], q->sorts[i].descending);
-        if (order)
-            return order;
-    }
-    for (size_t o = 0; o < q->n_outputs; o++) {
-        int order = cell_compare(&q->outputs[o], &x[o], &y[o], false);
-        if (order)
-            return order;
-    }
-    return 0;
-}
-
-static bool comes_before(const struct query_result *result, const struct ranked *a,
-                         const struct ranked *b)
-{
-    if (a->key != b->key)
-        return a->key < b->key;
-    return compare_rows(result, a->row, b->row) < 0;
-}
-
-/* Merge sort, since qsort() makes a call for each of a million comparisons, almost all of which the key
- * decides. `spare` has room for as many. The sorted rows are in what is returned, one of the two. */
-static struct ranked *sort_ranked(const struct query_result *result, struct ranked *rows,
-                                  struct ranked *spare, size_t n)
-{
-    enum { RUN = 8 };
-    for (size_t begin = 0; begin < n; begin += RUN) {
-        size_t end = begin + RUN < n ? begin + RUN : n;
-        for (size_t i = begin + 1; i < end; i++) {
-            struct ranked row = rows[i];
-            size_t at = i;
-            for (; at > begin && comes_before(result, &row, &rows[at - 1]); at--)
-                rows[at] = rows[at - 1];
-            rows[at] = row;
-        }
-    }
-    for (size_t run = RUN; run < n; run *= 2) {
-        for (size_t begin = 0; begin < n; begin += 2 * run) {
-            size_t middle = begin + run < n ? begin + run : n;
-            size_t end = middle + run < n ? middle + run : n;
-            size_t left = begin, right = middle;
-            struct ranked *to = spare + begin;
-            while (left < middle && right < end) {
-                /* Which one is a toss: without a branch on the keys nothing is guessed wrong. */
-                bool take_right = rows[right].key < rows[left].key;
-                if (__builtin_expect(rows[right].key == rows[left].key, 0))
-                    take_right = comes_before(result, &rows[right], &rows[left]);
-                *to++ = rows[take_right ? right : left];
-                right += take_right;
-                left += !take_right;
-            }
-            memcpy(to, rows + left, (middle - left) * sizeof(*to));
-            to += middle - left;
-            memcpy(to, rows + right, (end - right) * sizeof(*to));
-        }
-        struct ranked *swap = rows;
-        rows = spare;
-        spare = swap;
-    }
-    return rows;
-}
-
-/* All rows in order, in one half of `*ret_memory`, which is for free(). */
-static const struct ranked *rank_rows(struct query_result *result, void **ret_memory)
-{
-    const struct query *q = result->query;
-    struct ranked *ranked = malloc((2 * result->n_rows + 1) * sizeof(*ranked));
-    if (!ranked)
-        return NULL;
-    *ret_memory = ranked;
-    for (size_t i = 0; i < result->n_rows; i++) {
-        ranked[i] = (struct ranked){.row = (uint32_t)i};
-        if (q->n_sorts) {
-            size_t o = q->sorts[0].output;
-            ranked[i].key =
-                cell_sort_key(&q->outputs[o], &row_cells(result, i)[o], q->sorts[0].descending);
-        }
-    }
-    return sort_ranked(result, ranked, ranked + result->n_rows, result->n_rows);
 }
 
 int query_result_finish(struct query_result *result)
 {
     MEMOIR_CLEANUP(freep)
     void *memory = NULL;
-    const struct ranked *ranked = rank_rows(result, &memory);
+    const struct ranked *ranked = result_rank(result, &memory);
     uint32_t *order = malloc((result->n_rows + 1) * sizeof(*order));
     if (!ranked || !order) {
         free(order);
@@ -229,7 +134,7 @@ static int prune(struct query_result *result)
     size_t keep = (size_t)q->limit;
     MEMOIR_CLEANUP(freep)
     void *memory = NULL;
-    const struct ranked *ranked = rank_rows(result, &memory);
+    const struct ranked *ranked = result_rank(result, &memory);
     size_t cap = 2 * keep + PRUNE_SLACK;
     struct cell *cells = calloc(cap * q->n_outputs, sizeof(*cells));
     struct arena texts = {0};
@@ -395,12 +300,8 @@ int result_add_cells(struct query_result *result, const struct cell *cells)
 static int clean_text(struct query_result *result, struct query_value *value)
 {
     size_t i = 0, n;
-    uint64_t eight;
-    for (; i + sizeof(eight) <= value->len; i += sizeof(eight)) { /* most are plain ASCII */
-        memcpy(&eight, value->text + i, sizeof(eight));
-        if (eight & UINT64_C(0x8080808080808080))
-            break;
-    }
+    if (utf8_is_ascii(value->text, value->len))
+        return 0;
     while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
         i += n;
     if (i == value->len)
@@ -427,7 +328,7 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
     struct cell cells[QUERY_OUTPUTS_MAX];
     for (size_t o = 0; o < q->n_outputs; o++) {
         struct query_value value;
-        query_output_get(q, &q->outputs[o], world, row, &value);
+        value_of_output(q, &q->outputs[o], world, row, &value);
         if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
             clean_text(result, &value) < 0)
             return -ENOMEM;
@@ -436,9 +337,10 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
     return add_group(result, cells);
 }
 
-/* The same as cell_of_value(), for most cells there are, and with a copy of the text. */
+/* The same as cell_of_value(), for most cells there are, and with a copy of the text: that of the row before, if it has
+ * the same. */
 static int cell_of_plain(struct query_result *result, struct query_value *value,
-                         const struct output *output, struct cell *ret)
+                         const struct output *output, const struct cell *before, struct cell *ret)
 {
     bool known = value->state & QUERY_KNOWN;
     ret->per = 0;
@@ -447,6 +349,12 @@ static int cell_of_plain(struct query_result *result, struct query_value *value,
     ret->marks = value->marks;
     if (!known || !cell_is_apart(output)) {
         ret->number = known ? value->number : 0;
+        return 0;
+    }
+    if (before && before->state & QUERY_KNOWN && before->len == value->len && value->len &&
+        memcmp(before->text, value->text, value->len) == 0) {
+        ret->len = value->len;
+        ret->text = before->text;
         return 0;
     }
     if (cell_is_text(output) && clean_text(result, value) < 0)
@@ -465,13 +373,14 @@ static int add_single(struct query_result *result, const struct query_world *wor
     int r = row_begin(result, &cells);
     if (r <= 0)
         return r;
+    const struct cell *before = result->n_rows ? cells - q->n_outputs : NULL;
     for (size_t o = 0; o < q->n_outputs; o++) {
         const struct output *output = &q->outputs[o];
         struct query_value value;
-        query_output_get(q, output, world, row, &value);
+        value_of_output(q, output, world, row, &value);
         if (!output->plain)
             cell_of_value(output, &value, false, &cells[o]);
-        else if (cell_of_plain(result, &value, output, &cells[o]) < 0)
+        else if (cell_of_plain(result, &value, output, before ? &before[o] : NULL, &cells[o]) < 0)
             return -ENOMEM;
     }
     return row_end(result);
@@ -481,7 +390,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
                      const struct query_row *row)
 {
     const struct query *q = result->query;
-    if (!query_row_matches(q, world, row))
+    if (!value_row_matches(q, world, row))
         return 0;
     int r = q->grouped ? add_grouped(result, world, row) : add_single(result, world, row);
     return r < 0 ? r : 1;

@@ -77,11 +77,22 @@ int cell_fold(const struct output *output, struct cell *cell, const struct cell 
 /* Absent ones last; 0 only for cells that are the same in every respect. */
 int cell_compare(const struct output *output, const struct cell *a, const struct cell *b,
                  bool descending);
-/* Small where cell_compare() would put it first; equal where it cannot tell. */
-uint64_t cell_sort_key(const struct output *output, const struct cell *cell, bool descending);
+/* Small where cell_compare() would put it first; equal where it cannot tell. Of a text, CELL_KEY_BYTES after
+ * the first `skip`, which are the same in all: those of two texts are equal only if these bytes are. */
+enum { CELL_KEY_BYTES = 7 };
+uint64_t cell_sort_key(const struct output *output, const struct cell *cell, size_t skip,
+                       bool descending);
 uint64_t cell_hash(const struct output *output, const struct cell *cell, uint64_t hash);
 bool cell_same(const struct output *output, const struct cell *a, const struct cell *b);
 void cell_value(const struct output *output, const struct cell *cell, struct query_value *ret);
+
+/* order.c: all rows in the order of the query, which no order in which they came can change; in
+ * `*ret_memory`, which is for free(). NULL without memory. */
+struct ranked {
+    uint64_t key; /* order.c's own */
+    uint32_t row;
+};
+const struct ranked *result_rank(const struct query_result *result, void **ret_memory);
 
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/procfs.h"
 #include "ledger/host.h"
 #include "ledger/host_parse.h"
 
@@ -16,25 +17,34 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(text, data, size);
     text[size] = '\0';
-    struct host_statm statm;
-    struct host_stat stat;
+    struct procfs_statm statm;
+    struct procfs_stat stat;
+    struct procfs_mapping mapping;
+    struct procfs_ids ids;
+    pid_t pids[2], inner;
     struct host_status status;
     struct host_rollup rollup;
     struct host_system system = {0};
     struct host_environment environment;
     char path[HOST_PATH_MAX], container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
     bool v1;
-    uint64_t limit;
-    (void)host_parse_statm(text, &statm);
-    if (host_parse_stat(text, &stat) == 0 && memchr(stat.comm, '\0', sizeof(stat.comm)) == NULL)
+    (void)procfs_statm_parse(text, &statm);
+    if (procfs_stat_parse(text, &stat)) {
+        if (!memchr(stat.comm, '\0', sizeof(stat.comm)))
+            abort();
+        (void)procfs_stat_exit_status(&stat);
+    }
+    if (procfs_mapping_parse(text, text + size, &mapping) &&
+        (mapping.start >= mapping.end || mapping.name > text + size))
         abort();
+    (void)procfs_status_ids(text, "\nUid:", &ids);
+    (void)procfs_status_pids(text, pids, 2, &inner);
+    (void)procfs_time_offset(text, "boottime");
     (void)host_parse_status(text, &status);
     (void)host_parse_rollup(text, &rollup);
     if (host_parse_meminfo(text, &system) == 0 && system.excess_bytes &&
         system.parts[HOST_PART_REST])
         abort();
-    (void)host_parse_pressure(text, &system.some, &system.full);
-    (void)host_parse_limit(text, &limit);
     if (host_parse_cgroup(text, path, sizeof(path), &v1) == 0)
         host_cgroup_words(path, container, pod, job, HOST_WORD_MAX);
     host_cgroup_words(text, container, pod, job, HOST_WORD_MAX);

@@ -62,6 +62,10 @@ class AttachDaemonTest(ApiTest):
         self.eventually(lambda: self.heap(program.pid), lambda n: n == 1000000, "what came after is counted")
         sites = self.get(f"/processes/{program.pid}/sites")
         self.assertIn("alloc_some", json.dumps(sites))
+        told = self.valid(self.get(f"/processes/{program.pid}/explain"), "Explain")
+        self.assertEqual(sum(told["kinds"].values()), told["rss_bytes"])
+        self.assertGreater(told["kinds"]["older"], 0)  # and no slack: which of it is free is not known
+        self.assertEqual(told["kinds"]["slack"], 0)
         self.assertEqual(self.switch(program.pid, False), {"pid": program.pid, "state": "none", "changed": True})
         self.eventually(lambda: self.tracking(program.pid)["state"], lambda s: s == "none", "it is detached")
         self.eventually(lambda: self.observer(program.pid), lambda o: o is None, "its observer ends")

@@ -165,6 +165,26 @@ class Tracked(ExplainTest):
             self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
 
 
+    def test_call_sites_are_rows_of_the_table_that_sum_to_the_heap(self):
+        process = self.start(MEMOIR, "run", "--quiet", "--dir", self.dir, self.c_program())
+        def rows(*words):
+            return json.loads(memoir("query", "explain", "--dir", self.dir, "--where", f"pid={process.pid}", *words, "--json",
+                                     check=0).stdout)["rows"]
+        told, all_rows = self.explain(process), rows("--show", "kind,part,bytes,estimated,live,blocks,folded,private,rss")
+        sites = [row for row in all_rows if row["kind"] == "heap"]
+        self.assertEqual(sum(row["bytes"] for row in all_rows), all_rows[0]["rss"])
+        self.assertAlmostEqual(sum(row["bytes"] for row in sites), told["kinds"]["heap"], delta=told["rss_bytes"] / 100)
+        self.assertAlmostEqual(sum(row["private"] for row in sites),
+                               sum(part["private_bytes"] for part in told["parts"] if part["kind"] == "heap"),
+                               delta=told["rss_bytes"] / 100)
+        self.assertTrue(all(row["estimated"] for row in sites))
+        first = max(sites, key=lambda row: row["bytes"])
+        self.assertIn("small_make", first["part"])
+        self.assertEqual((first["live"], first["blocks"], first["folded"]),
+                         (told["sites"][0]["live_bytes"], told["sites"][0]["live_blocks"], 0))
+        self.assertEqual({row["kind"] for row in rows("--by", "kind")}, {row["kind"] for row in all_rows})
+
+
 class Command(ExplainTest):
     def test_people_see_kinds_and_a_bar(self):
         process = self.start(sys.executable, PROGRAMS / "hold.py", "1000")

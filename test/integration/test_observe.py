@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -277,6 +278,51 @@ class Faults(ObserveTest):
                 done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
                 self.assertEqual(done.stdout, "ended 1\n", done.stderr)
                 self.assertIn("'/run/memoird' must be a directory of root's that no other user can write to", done.stderr)
+
+    def test_a_bpffs_in_which_users_create_names(self):
+        """What a user calls as the pins' directory is neither used nor emptied, whether it is a link or a directory."""
+        other = self.folder / "other"
+        for make in ("ln -s {other} {pins}", "mkdir {pins}"):
+            with self.subTest(make):
+                other.mkdir(exist_ok=True)
+                (other / "file").write_text("x")
+                pins = f"/sys/fs/bpf/memoir-open-{os.getpid()}"
+                # Sticky, and open to all, as the kernel makes it.
+                script = "mount -t tmpfs -o mode=755 none /run; umount -l /sys/fs/bpf; mount -t bpf bpf /sys/fs/bpf\n"
+                script += f"setpriv --reuid=65534 --regid=65534 --clear-groups {make.format(other=other, pins=pins)}\n"
+                script += f"{OBSERVE} --remove-orphans; {OBSERVE} --all --name open-{os.getpid()} --no-books --ready 1 --linger 1 "
+                script += f"--socket /run/memoird/observe.sock; echo ended $?; stat -c %u {pins}"
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
+                self.assertEqual(done.stdout, "ready\nended 0\n65534\n", done.stderr)
+                self.assertTrue((other / "file").exists())
+
+    @unittest.skipUnless(platform.machine() == "x86_64", "machine code of x86_64")
+    def test_a_lease_on_mapped_code_holds_nobody_up(self):
+        """Opening a file that another process has a lease on waits for that process, for 45 seconds if it does not care."""
+        code = self.folder / "code"
+        # push rbp; mov rbp, rsp; mov rax, rdi; mov rdi, rsi; mov rsi, rdx; call rax; pop rbp; ret
+        code.write_bytes(bytes.fromhex("55 4889e5 4889f8 4889f7 4889d6 ffd0 5d c3"))
+        observer = self.shared()
+        program = subprocess.Popen(
+            ["/usr/bin/python3", "-c",
+             "import ctypes, fcntl, os, signal, sys; signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+             "libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p; fd = os.open(sys.argv[1], os.O_RDONLY)\n"
+             "at = libc.mmap(None, ctypes.c_size_t(4096), 5, 2, fd, ctypes.c_long(0)); fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+             "c = ctypes.CDLL('libcuda.so.1'); a = ctypes.c_void_p(); c.cuInit(0); c.cuDevicePrimaryCtxRetain(ctypes.byref(a), 0)\n"
+             "c.cuCtxSetCurrent(a); call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(at)\n"
+             "assert call(ctypes.cast(c.cuMemAlloc_v2, ctypes.c_void_p), ctypes.addressof(a), 4096) == 0\n"
+             "print('ready', flush=True); sys.stdin.read()", str(code)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(self.folder))
+        try:
+            self.assertEqual(program.stdout.readline(), "ready\n")
+            before = time.monotonic()
+            observer.ask("flush")
+            traced = {process["pid"] for process in json.loads(observer.ask("list"))["processes"]}
+            self.assertIn(program.pid, traced)
+            self.assertLess(time.monotonic() - before, 30)
+        finally:
+            program.kill()
+            program.communicate()
 
     def test_requests_that_make_no_sense(self):
         observer = self.shared()

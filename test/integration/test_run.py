@@ -51,6 +51,25 @@ class RunTest(CommandTest):
         return list(self.dir.rglob("*.book"))
 
 
+@unittest.skipUnless(os.geteuid() == 0, "mounts")
+class Places(RunTest):
+    def test_a_full_place_for_books_costs_no_figures(self):
+        """Users share /run/memoir: where one has filled it, with files or with bytes, books are in the next place."""
+        out = self.folder() / "out.json"
+        fills = ("while touch /run/memoir/$((i=i+1)) 2>&-; do :; done", "cat /dev/zero > /run/memoir/fill 2>&-")
+        for fill in fills:
+            with self.subTest(fill):
+                script = "mount -t tmpfs none /run; mount -t tmpfs none /dev/shm; mkdir -p /run/memoir/0 /run/user/0\n"
+                script += "mount -t tmpfs -o size=1m,nr_inodes=50 none /run/memoir; mkdir -m 700 /run/memoir/0\n"
+                script += f"{fill}\n{MEMOIR} run --json {out} ls / >/dev/null || exit; find /run /dev/shm -name '*.book'"
+                done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=60, check=True,
+                                      env={**{k: v for k, v in ENVIRONMENT.items() if k != "MEMOIR_DIR"}, "XDG_RUNTIME_DIR": "/run/user/0"})
+                told = json.loads(out.read_text())
+                self.assertTrue(told["tracked"], told["why_not"])
+                self.assertGreater(told["heap"]["alloc_blocks"], 0)
+                self.assertEqual(done.stdout, "")  # no book stays
+
+
 class Ends(RunTest):
     """As it ended, so do we, with a summary or without."""
 

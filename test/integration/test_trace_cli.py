@@ -171,6 +171,17 @@ class RunTest(TraceTest):
         self.memoir("trace", "run", "-o", self.folder / "x.trace", "true", check=1)
         self.assertFalse((self.folder / "x.trace").exists())
 
+    def test_names_of_programs_cannot_steer_the_terminal(self):
+        program, saved, again = self.folder / "x\033[2J\u202ey", self.folder / "x.trace", self.folder / "y.trace"
+        shutil.copy(TRAIN, program)
+        self.memoir("trace", "run", "-q", "-o", saved, program, "--steps", "1")
+        for words, status in ((("dump", saved, "-o", again), 0), (("oom", saved), 3), (("load", saved), 0), (("hot", saved), None)):
+            done = self.memoir("trace", *words, check=status)
+            said = done.stdout + done.stderr
+            self.assertNotIn("\033", said, words)
+            self.assertNotIn("\u202e", said, words)
+        self.assertIn("call sites of x", self.memoir("trace", "dump", saved, "-o", again).stdout)
+
     def test_no_probe_stays_behind(self):
         self.train("-q")
         pins = subprocess.run([*STAGE.prefix, "ls", "/sys/fs/bpf"], capture_output=True, text=True, check=True).stdout

@@ -28,13 +28,6 @@ static void headroom_leaves_out_what_can_be_reclaimed(void **state)
         assert_int_equal(cgroup_memory_headroom(&cases[i].memory), cases[i].headroom);
 }
 
-static void limit_near_the_largest_number_is_none(void **state)
-{
-    assert_int_equal(cgroup_limit(UINT64_C(1) << 60), UINT64_MAX);
-    assert_int_equal(cgroup_limit((UINT64_C(1) << 60) - 1), (UINT64_C(1) << 60) - 1);
-    assert_int_equal(cgroup_limit(UINT64_C(9223372036854771712)), UINT64_MAX);
-}
-
 static int setup(void **state)
 {
     tree_make();
@@ -47,19 +40,65 @@ static int teardown(void **state)
     return 0;
 }
 
+/* One number of a file below the tree. */
+static int number_read(const char *name, const char *key, uint64_t *ret)
+{
+    char path[512];
+    struct lines_value value = {.key = key, .number = *ret};
+    snprintf(path, sizeof(path), "%s/%s", tree_root, name);
+    lines_read_numbers(AT_FDCWD, path, &value, 1);
+    *ret = value.number;
+    return value.error;
+}
+
 static void numbers_are_read_from_files_and_lines(void **state)
 {
-    uint64_t n = 7;
-    tree_printf("f", "max\n");
-    assert_int_equal(lines_read_number(tree_root, "f", NULL, &n), 0);
-    assert_int_equal(n, UINT64_MAX);
+    static const struct {
+        const char *text;
+        uint64_t number; /* 7: unchanged */
+        int error;
+    } cases[] = {
+        {"max\n", UINT64_MAX, 0},
+        {"1073741824\n", 1073741824, 0},
+        {"0\n", 0, 0},
+        {"010\n", 10, 0},
+        {"9", 9, 0},
+        {"-1\n", 7, -EBADMSG},
+        {"many\n", 7, -EBADMSG},
+        {":1\n", 7, -EBADMSG},
+        {"5 kB\n", 7, -EBADMSG},
+        {"maximum\n", 7, -EBADMSG},
+        {"", 7, -ENOENT},
+    };
+    uint64_t n;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        n = 7;
+        tree_printf("f", "%s", cases[i].text);
+        assert_int_equal(number_read("f", NULL, &n), cases[i].error);
+        assert_int_equal(n, cases[i].number);
+    }
     tree_printf("f", "ab 3\na 5\na 6\n");
-    assert_int_equal(lines_read_number(tree_root, "f", "a", &n), 0);
+    assert_int_equal(number_read("f", "a", &n), 0);
     assert_int_equal(n, 5);
-    assert_int_equal(lines_read_number(tree_root, "f", NULL, &n), -EBADMSG);
-    assert_int_equal(lines_read_number(tree_root, "f", "b", &n), -ENOENT);
-    assert_int_equal(lines_read_number(tree_root, "none", NULL, &n), -ENOENT);
+    assert_int_equal(number_read("f", NULL, &n), -EBADMSG);
+    assert_int_equal(number_read("f", "b", &n), -ENOENT);
+    assert_int_equal(number_read("none", NULL, &n), -ENOENT);
     assert_int_equal(n, 5); /* unchanged */
+}
+
+static void several_numbers_are_read_in_one_pass(void **state)
+{
+    char path[512];
+    struct lines_value values[] = {{.key = "b"}, {.key = "none"}, {.key = "a"}, {.key = "c"}};
+    snprintf(path, sizeof(path), "%s/f", tree_root);
+    tree_printf("f", "a 1\nab 2\nb 3\nc x\n");
+    lines_read_numbers(AT_FDCWD, path, values, 4);
+    assert_int_equal(values[0].error, 0);
+    assert_int_equal(values[0].number, 3);
+    assert_int_equal(values[1].error, -ENOENT);
+    assert_int_equal(values[2].error, 0);
+    assert_int_equal(values[2].number, 1);
+    assert_int_equal(values[3].error, -EBADMSG);
 }
 
 /* Both versions, with a tight limit above: what the allocator, the leak detector, the process table and the
@@ -159,6 +198,30 @@ static void unreadable_limit_is_an_error_and_an_absent_one_is_not(void **state)
     cgroup_write("a", "9", "5", "x", false); /* no inactive files are known: none are subtracted */
     assert_int_equal(cgroup_memory_read(folder, false, &memory), 0);
     assert_int_equal(cgroup_memory_headroom(&memory), 4);
+}
+
+/* Version 1 writes "no limit" as a number near 2^63, rounded down to pages. */
+static void limit_near_the_largest_number_is_none(void **state)
+{
+    static const struct {
+        const char *limit;
+        uint64_t bytes;
+    } cases[] = {
+        {"9223372036854771712", UINT64_MAX},
+        {"1152921504606846976", UINT64_MAX}, /* 2^60 */
+        {"1152921504606846975", 1152921504606846975},
+        {"18446744073709551616", UINT64_MAX},
+    };
+    for (int v1 = 0; v1 < 2; v1++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            char folder[256];
+            struct cgroup_memory memory;
+            cgroup_write(v1 ? "memory/a" : "a", cases[i].limit, "5", "0", v1);
+            snprintf(folder, sizeof(folder), "%s/cgroups%s/a", tree_root, v1 ? "/memory" : "");
+            assert_int_equal(cgroup_memory_read(folder, v1, &memory), 0);
+            assert_int_equal(memory.limit_bytes, cases[i].bytes);
+            assert_int_equal(memory.used_bytes, 5);
+        }
 }
 
 /* /proc/PID/cgroup of both versions; the memory controller may share a hierarchy. */
@@ -428,14 +491,14 @@ static void long_files_are_read_up_to_a_limit(void **state)
         len += (size_t)sprintf(text + len, "other %zu\n", len);
     len += (size_t)sprintf(text + len, "key 42\n");
     tree_write("f", text, len);
-    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
+    assert_int_equal(number_read("f", "key", &n), 0);
     assert_int_equal(n, 42);
     while (len < LINES_TEXT_MAX + 100)
         len += (size_t)sprintf(text + len, "other %zu\n", len);
     len += (size_t)sprintf(text + len, "late 43\n");
     tree_write("f", text, len);
-    assert_int_equal(lines_read_number(tree_root, "f", "key", &n), 0);
-    assert_int_equal(lines_read_number(tree_root, "f", "late", &n), -ENOENT);
+    assert_int_equal(number_read("f", "key", &n), 0);
+    assert_int_equal(number_read("f", "late", &n), -ENOENT);
     assert_int_equal(headroom_below(tree_root, tree_root, 10).kind, HEADROOM_UNKNOWN);
     tree_printf("meminfo", "MemTotal: 5 kB\nMemAvailable: 4 kB\n");
     tree_printf("10/cgroup", "nonsense\n");
@@ -466,8 +529,9 @@ int main(void)
 #define TREE_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headroom_leaves_out_what_can_be_reclaimed),
-        cmocka_unit_test(limit_near_the_largest_number_is_none),
         TREE_TEST(numbers_are_read_from_files_and_lines),
+        TREE_TEST(several_numbers_are_read_in_one_pass),
+        TREE_TEST(limit_near_the_largest_number_is_none),
         TREE_TEST(version_two_has_one_headroom),
         TREE_TEST(version_one_has_one_headroom),
         TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),

@@ -110,7 +110,6 @@ static void the_largest_are_noted(void **state)
         assert_true(sample.processes[i].rss_bytes > 4 << 20);
         assert_true(sample.processes[i].program[0]);
         assert_int_equal(sample.processes[i].uid, geteuid());
-        assert_true(sample.processes[i].reachable);
         assert_true(sample.processes[i].start_ticks > 0);
         assert_true(sample.processes[i].began_ns <= clock_real_ns());
     }
@@ -193,7 +192,7 @@ static void processes_of_the_picture_get_their_sizes(void **state)
         struct sample_process *p = sample_add_process(&sample);
         p->pid = children[1];
         p->start_ticks = stat.start_ticks + (i ? 1000 : 0);
-        p->reachable = true;
+        p->claim = (struct host_claim){.start_ticks = p->start_ticks, .pid = p->pid};
     }
     sample_totals(&sample);
     name_children();
@@ -203,6 +202,26 @@ static void processes_of_the_picture_get_their_sizes(void **state)
     assert_false(sample.processes[1].has_rss);
     assert_int_equal(sample.n_processes, 2 + CHILDREN - 1); /* it is there once */
     sample_release(&sample);
+}
+
+/* An exec leaves the book of the earlier image behind until it is retired. */
+static void of_two_books_of_one_process_the_one_with_precedence_gets_its_sizes(void **state)
+{
+    struct proc_stat stat;
+    assert_int_equal(proc_stat_read(children[1], &stat), 0);
+    for (uint32_t first = 0; first < 2; first++) {
+        struct sample sample;
+        sample_init(&sample);
+        sample_reset(&sample, clock_real_ns() + 10 * NS_PER_S);
+        for (uint32_t i = 0; i < 2; i++)
+            sample_add_process(&sample)->claim = (struct host_claim){
+                .start_ticks = stat.start_ticks, .pid = children[1], .precedence = i != first};
+        sample_totals(&sample);
+        history_host_fill(host, &sample, 0, 1000);
+        assert_true(sample.processes[first].has_rss);
+        assert_false(sample.processes[!first].has_rss);
+        sample_release(&sample);
+    }
 }
 
 static void the_machine_is_there_with_parts_that_add_up(void **state)
@@ -275,6 +294,7 @@ int main(void)
         cmocka_unit_test(none_are_noted_where_none_are_asked_for),
         cmocka_unit_test(who_was_born_just_now_is_left_out),
         cmocka_unit_test(processes_of_the_picture_get_their_sizes),
+        cmocka_unit_test(of_two_books_of_one_process_the_one_with_precedence_gets_its_sizes),
         cmocka_unit_test(the_machine_is_there_with_parts_that_add_up),
         cmocka_unit_test(who_must_not_wait_is_told_so),
     };

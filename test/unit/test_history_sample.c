@@ -43,7 +43,8 @@ static void picture_has_everything_once(void **state)
         assert_int_equal(sample.devices[0].ordinal, 3);
         const struct sample_process *p = &sample.processes[0];
         assert_int_equal(p->pid, getpid());
-        assert_true(p->reachable);
+        assert_int_equal(p->claim.pid, p->pid);
+        assert_int_equal(p->claim.start_ticks, p->start_ticks);
         assert_int_equal(p->start_ticks, w->self.start_ticks);
         assert_int_equal(p->pid_ns, w->pid_ns);
         assert_int_equal(p->exec_id, process->exec_id);

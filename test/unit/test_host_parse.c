@@ -9,66 +9,6 @@
 
 /* ---- processes ---- */
 
-static void statm_gives_pages(void **state)
-{
-    struct host_statm statm;
-    assert_int_equal(host_parse_statm("5061 1713 1234 9 0 512 0\n", &statm), 0);
-    assert_int_equal(statm.vms, 5061);
-    assert_int_equal(statm.rss, 1713);
-    assert_int_equal(statm.shared, 1234);
-    assert_int_equal(statm.text, 9);
-    assert_int_equal(statm.data, 512);
-    assert_int_equal(host_parse_statm("5061 1713 1234", &statm), -EBADMSG);
-    assert_int_equal(host_parse_statm("", &statm), -EBADMSG);
-    assert_int_equal(host_parse_statm("-1 2 3 4 5 6 7", &statm), -EBADMSG);
-}
-
-#define STAT_TAIL " S 7 1 1 0 -1 4194560 101 0 202 0 1 2 0 0 20 0 3 0 4242 409600 55 1 0 0\n"
-
-static void a_name_may_hold_anything(void **state)
-{
-    static const char *const names[] = {"plain", "two words", ") S 1 1", "a)b(c",
-                                        "x\ny",  "\x1b[31m",  ""};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char text[256];
-        struct host_stat stat;
-        snprintf(text, sizeof(text), "9 (%s)" STAT_TAIL, names[i]);
-        assert_int_equal(host_parse_stat(text, &stat), 0);
-        assert_string_equal(stat.comm, names[i]);
-        assert_int_equal(stat.state, 'S');
-        assert_int_equal(stat.parent, 7);
-        assert_int_equal(stat.minor_faults, 101);
-        assert_int_equal(stat.major_faults, 202);
-        assert_int_equal(stat.threads, 3);
-        assert_int_equal(stat.start_ticks, 4242);
-        assert_int_equal(stat.vms_bytes, 409600);
-        assert_int_equal(stat.rss_pages, 55);
-        assert_false(stat.kernel);
-    }
-}
-
-static void stat_that_is_cut_makes_no_sense(void **state)
-{
-    static const char whole[] = "9 (name)" STAT_TAIL;
-    struct host_stat stat;
-    for (size_t len = 0; len < sizeof(whole) - 12; len++) {
-        char text[sizeof(whole)];
-        memcpy(text, whole, len);
-        text[len] = '\0';
-        assert_int_equal(host_parse_stat(text, &stat), -EBADMSG);
-    }
-}
-
-static void threads_of_the_kernel_are_told_apart(void **state)
-{
-    struct host_stat stat;
-    assert_int_equal(
-        host_parse_stat("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 3 0 0 1\n",
-                        &stat),
-        0);
-    assert_true(stat.kernel);
-}
-
 static void status_without_memory_has_a_user_only(void **state)
 {
     struct host_status status;
@@ -146,20 +86,6 @@ static void parts_past_the_total_are_told(void **state)
     assert_int_equal(system.excess_bytes, 8 * 1024);
 }
 
-static void pressure_is_in_hundredths(void **state)
-{
-    struct host_pressure some, full;
-    assert_int_equal(host_parse_pressure("some avg10=1.25 avg60=0.50 avg300=100.00 total=77\n"
-                                         "full avg10=0.00 avg60=0.01 avg300=0.00 total=5\n",
-                                         &some, &full),
-                     0);
-    assert_int_equal(some.avg10, 125);
-    assert_int_equal(some.avg300, 10000);
-    assert_int_equal(some.total_us, 77);
-    assert_int_equal(full.avg60, 1);
-    assert_int_equal(host_parse_pressure("some avg10=1.25\n", &some, &full), -EBADMSG);
-}
-
 /* ---- cgroups ---- */
 
 #define ID       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -231,30 +157,6 @@ static void paths_tell_of_containers_pods_and_jobs(void **state)
     }
 }
 
-static void no_limit_has_many_names(void **state)
-{
-    uint64_t bytes;
-    assert_int_equal(host_parse_limit("max\n", &bytes), 0);
-    assert_true(bytes == UINT64_MAX);
-    assert_int_equal(host_parse_limit("9223372036854771712\n", &bytes), 0);
-    assert_true(bytes == UINT64_MAX);
-    assert_int_equal(host_parse_limit("1073741824\n", &bytes), 0);
-    assert_int_equal(bytes, 1073741824);
-    assert_int_equal(host_parse_limit("-1\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("many\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit(":1\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("5 kB\n", &bytes), -EBADMSG);
-    assert_int_equal(host_parse_limit("99999999999999999999999\n", &bytes), -EBADMSG);
-    assert_int_equal(bytes, 1073741824); /* unchanged */
-    assert_int_equal(host_parse_limit("0\n", &bytes), 0);
-    assert_int_equal(bytes, 0);
-    assert_int_equal(host_parse_limit("010\n", &bytes), 0);
-    assert_int_equal(bytes, 10);
-    assert_int_equal(host_parse_limit("9", &bytes), 0);
-    assert_int_equal(bytes, 9);
-}
-
 /* ---- environments ---- */
 
 static struct host_environment environment(const char *text, size_t len)
@@ -292,19 +194,13 @@ static void bad_words_of_an_environment_are_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statm_gives_pages),
-        cmocka_unit_test(a_name_may_hold_anything),
-        cmocka_unit_test(stat_that_is_cut_makes_no_sense),
-        cmocka_unit_test(threads_of_the_kernel_are_told_apart),
         cmocka_unit_test(status_without_memory_has_a_user_only),
         cmocka_unit_test(a_rollup_gives_shares),
         cmocka_unit_test(parts_add_up_to_the_total),
         cmocka_unit_test(available_is_not_made_up),
         cmocka_unit_test(parts_past_the_total_are_told),
-        cmocka_unit_test(pressure_is_in_hundredths),
         cmocka_unit_test(the_memory_controller_comes_first),
         cmocka_unit_test(paths_tell_of_containers_pods_and_jobs),
-        cmocka_unit_test(no_limit_has_many_names),
         cmocka_unit_test(schedulers_are_recognised),
         cmocka_unit_test(bad_words_of_an_environment_are_none),
     };

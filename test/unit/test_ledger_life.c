@@ -439,16 +439,27 @@ static void running_image_joins_before_others_of_its_pid(void **state)
     }
 }
 
-static void row_is_found_by_pid_and_start(void **state)
+static void claim_joins_the_row_of_its_pid_and_start(void **state)
 {
     struct world *w = *state;
-    struct host_process *row = host_process_of(host, getpid(), w->self.start_ticks);
-    assert_non_null(row);
-    assert_int_equal(row->pid, getpid());
-    assert_ptr_equal(host_process_of(host, getpid(), w->self.start_ticks + 1), row);
-    assert_null(host_process_of(host, getpid(), w->self.start_ticks + 2));
-    assert_ptr_equal(host_process_of(host, getpid(), 0), row);
-    assert_null(host_process_of(host, getpid() + 1, 0));
+    const uint64_t start = w->self.start_ticks;
+    const struct {
+        struct host_claim claim;
+        bool found;
+    } cases[] = {
+        {{start, getpid(), 0}, true},      {{start + 1, getpid(), 0}, true}, /* a tick's rounding */
+        {{start + 2, getpid(), 0}, false}, {{0, getpid(), 0}, true},
+        {{0, getpid() + 1, 0}, false},     {{0, 0, 0}, false},
+    };
+    struct host_join join = {0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(host_join_begin(&join, host), 0);
+        assert_int_equal(host_join_add(&join, &cases[i].claim, 7), cases[i].found);
+        for (size_t k = 0; k < join.n_rows; k++)
+            assert_int_equal(join.joined[k].claim,
+                             cases[i].found && join.rows[k]->pid == getpid() ? 7 : HOST_JOIN_NONE);
+    }
+    host_join_release(&join);
 }
 
 static void no_books_join_no_row(void **state)
@@ -481,7 +492,8 @@ int main(void)
                                         join_teardown),
         cmocka_unit_test_setup_teardown(running_image_joins_before_others_of_its_pid, join_setup,
                                         join_teardown),
-        cmocka_unit_test_setup_teardown(row_is_found_by_pid_and_start, join_setup, join_teardown),
+        cmocka_unit_test_setup_teardown(claim_joins_the_row_of_its_pid_and_start, join_setup,
+                                        join_teardown),
         cmocka_unit_test_setup_teardown(no_books_join_no_row, join_setup, join_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,48 +174,55 @@ static struct lines text_of(const char *data, size_t len)
     return (struct lines){.fd = -1, .data = data, .n = len};
 }
 
-static bool parse_stall(const char *text, struct pressure_inputs *in, uint64_t *us)
+static bool parse_stall(const char *text, struct pressure_stall *some, struct pressure_stall *full)
 {
     struct lines t = text_of(text, strlen(text));
-    return pressure_parse_stall(&t, in, us);
+    return pressure_parse_stall(&t, some, full);
 }
 
 static void stalls_are_read(void **state)
 {
-    struct pressure_inputs in = {0};
-    uint64_t us = 0;
-    assert_true(parse_stall("some avg10=12.34 avg60=1.00 avg300=0.00 total=57108526\n"
-                            "full avg10=0.05 avg60=0.00 avg300=0.00 total=19582559\n",
-                            &in, &us));
-    assert_int_equal(in.some_avg10, 1234);
-    assert_int_equal(in.full_avg10, 5);
-    assert_int_equal(us, 57108526);
-    assert_int_equal(in.valid, PRESSURE_HAS_STALL);
+    struct pressure_stall some, full;
+    assert_true(parse_stall("some avg10=12.34 avg60=1.00 avg300=100.00 total=57108526\n"
+                            "full avg10=0.05 avg60=0.01 avg300=0.00 total=19582559\n",
+                            &some, &full));
+    assert_int_equal(some.avg10, 1234);
+    assert_int_equal(some.avg60, 100);
+    assert_int_equal(some.avg300, 10000);
+    assert_int_equal(some.total_us, 57108526);
+    assert_int_equal(full.avg10, 5);
+    assert_int_equal(full.avg60, 1);
+    assert_int_equal(full.total_us, 19582559);
 }
 
 static void stalls_that_make_no_sense_change_nothing(void **state)
 {
+#define REST "avg60=0.00 avg300=0.00 total=5\n"
+#define FULL "full avg10=0.00 " REST
     static const char *const texts[] = {
         "",
         "some",
         "some avg10=",
-        "some avg10=1.00 total=5\n",
-        "some avg10=1.00 total=5\nfull avg10=1 total=5\n",
-        "some avg10=1.00 total=5\nfull avg10=1.0x total=5\n",
-        "some avg10=101.00 total=5\nfull avg10=0.00 total=5\n",
-        "some avg10=-1.00 total=5\nfull avg10=0.00 total=5\n",
-        "some avg10=99999999999999999999999.00 total=5\nfull avg10=0.00 total=5\n",
-        "some avg10=1.00 total=\nfull avg10=0.00 total=x\n",
-        "somewhat avg10=1.00 total=5\nfully avg10=0.00 total=5\n",
+        "some avg10=1.00 " REST,
+        "some avg10=1.00 " REST "full avg10=1 " REST,
+        "some avg10=1.00 " REST "full avg10=1.0x " REST,
+        "some avg10=1.00 total=5\n" FULL,
+        "some avg10=1.00 avg60=1.00 total=5\n" FULL,
+        "some avg10=101.00 " REST FULL,
+        "some avg10=-1.00 " REST FULL,
+        "some avg10=99999999999999999999999.00 " REST FULL,
+        "some avg10=1.00 avg60=0.00 avg300=0.00 total=\n" FULL,
+        "some avg10=1.00 avg60=0.00 avg300=0.00 total=x\n" FULL,
+        "somewhat avg10=1.00 " REST "fully avg10=0.00 " REST,
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-        struct pressure_inputs in = {.some_avg10 = 77};
-        uint64_t us = 99;
-        assert_false(parse_stall(texts[i], &in, &us));
-        assert_int_equal(in.some_avg10, 77);
-        assert_int_equal(in.valid, 0);
-        assert_int_equal(us, 99);
+        struct pressure_stall some = {.avg10 = 77}, full = {.total_us = 99};
+        assert_false(parse_stall(texts[i], &some, &full));
+        assert_int_equal(some.avg10, 77);
+        assert_int_equal(full.total_us, 99);
     }
+    struct pressure_stall some, full;
+    assert_true(parse_stall("some avg10=1.00 " REST FULL, &some, &full));
 }
 
 static bool parse_meminfo(const char *text, struct pressure_inputs *in)

@@ -161,7 +161,8 @@ static void make_history(struct machine *m, unsigned i)
 
 enum { EXPLAINED = 77 };
 
-static int take_explain(const struct explain_subject *subject, struct explain *ret, void *context)
+static int take_explain(const struct explain_subject *subject, struct explain *ret,
+                        struct explain_sites *ret_sites, void *context)
 {
     const struct machine *m = context;
     uint64_t bytes = 1000 * (uint64_t)(m - machines + 1);

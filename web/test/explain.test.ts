@@ -4,7 +4,7 @@ import type { Explain } from '../src/api/schema'
 import { explainNames, explainParts } from '../src/views/process_explain'
 
 const part = (kind: string, name: string, bytes: number, folded = 0): Explain['parts'][number] =>
-  ({ kind, name, bytes, folded }) as Explain['parts'][number]
+  ({ kind, name, bytes, folded, estimate: false }) as Explain['parts'][number]
 
 test('kinds without memory have no part, and the rest is marked', () => {
   const parts = explainParts({ heap: 60, slack: 0, rest: 40 })
@@ -17,15 +17,31 @@ test('kinds without memory have no part, and the rest is marked', () => {
   )
 })
 
-test('call sites stand for the heap where they are known', () => {
-  const parts = [part('heap', 'heap of brk', 60), part('runtime', 'V8 heap', 30), part('file', 'other files', 9, 3), part('file', 'a', 1)]
-  assert.deepEqual(
-    explainNames({ parts, sites: null, rss_bytes: 100 }).map((n) => n.name),
-    ['heap of brk', 'V8 heap'],
-  )
-  const sites = [{ site: 'a.c:1 f', bytes: 20, live_bytes: 20, live_blocks: 1 }]
-  assert.deepEqual(
-    explainNames({ parts, sites, rss_bytes: 100 }).map((n) => n.name),
-    ['V8 heap', 'a.c:1 f'],
-  )
+test('call sites stand for the heap where they are known, and all parts sum to the resident memory', () => {
+  const parts = [part('heap', 'heap of brk', 600), part('runtime', 'V8 heap', 300), part('file', 'other files', 95, 3), part('file', 'a', 5)]
+  const names = (answer: Pick<Explain, 'sites' | 'other_sites' | 'other_sites_bytes'>): [string, number, boolean][] => {
+    const all = explainNames({ parts, rss_bytes: 1000, ...answer })
+    assert.equal(
+      all.reduce((sum, n) => sum + n.bytes, 0),
+      1000,
+    )
+    return all.map((n) => [n.name, n.bytes, n.estimate])
+  }
+  assert.deepEqual(names({ sites: null }), [
+    ['heap of brk', 600, false],
+    ['V8 heap', 300, false],
+    ['other files', 95, false],
+    ['1 smaller part', 5, false],
+  ])
+  const sites = [
+    { site: 'a.c:1 f', bytes: 400, live_bytes: 410, live_blocks: 1 },
+    { site: 'a.c:2 g', bytes: 7, live_bytes: 7, live_blocks: 1 },
+  ]
+  assert.deepEqual(names({ sites, other_sites: 1, other_sites_bytes: 193 }), [
+    ['a.c:1 f', 400, true],
+    ['V8 heap', 300, false],
+    ['1 more call site', 193, true],
+    ['other files', 95, false],
+    ['2 smaller parts', 12, true],
+  ])
 })

@@ -365,7 +365,7 @@ export interface Explain {
 }
 
 export interface ExplainPart {
-  kind: "heap" | "slack" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
+  kind: "heap" | "slack" | "older" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
   name: string
   bytes: number
   private_bytes: number

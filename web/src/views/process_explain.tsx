@@ -2,13 +2,14 @@
 import type { JSX } from 'preact'
 import { useResource } from '../api/resource'
 import type { Explain } from '../api/schema'
-import { bytes, percent } from '../base/format'
+import { bytes, count, percent } from '../base/format'
 import { Card } from '../kit/parts'
 import { type Part, Stack } from '../kit/stack'
 
 const KINDS: { id: string; name: string; color: string; help: string }[] = [
   { id: 'heap', name: 'heap', color: 'anon', help: 'blocks of malloc; in use where the process keeps a book, else in use or free' },
   { id: 'slack', name: 'allocator slack', color: 'buffers', help: 'free memory that the allocator keeps, fragmentation, rounding, its records' },
+  { id: 'older', name: 'older than the attach', color: 'slab_unreclaimable', help: 'blocks from before the attach, which no book counts, and free memory between them' },
   { id: 'runtime', name: 'runtime', color: 'hugetlb', help: "memory that a language's runtime takes by itself: CPython, V8, JVM, Go, PHP" },
   { id: 'anonymous', name: 'anonymous, named', color: 'percpu', help: 'mappings that the program named, and code made at run time' },
   { id: 'stack', name: 'stacks', color: 'kernel_stacks', help: 'stacks of its threads' },
@@ -18,10 +19,12 @@ const KINDS: { id: string; name: string; color: string; help: string }[] = [
   { id: 'memoir', name: 'Memoir itself', color: 'slab_reclaimable', help: 'the cost of accounting: the book and the records of blocks' },
   { id: 'rest', name: 'unexplained', color: 'unattributed', help: 'anonymous memory whose owner is not known' },
 ]
-const NAMED_MAX = 6
-const NAMED_SHARE = 0.02
+const NAMED_MAX = 10
+const NAMED_SHARE = 0.01
 
-const kindColor = (id: string): string => `var(--part-${KINDS.find((kind) => kind.id === id)?.color ?? 'unattributed'})`
+const ESTIMATE_TIP = 'an estimate: the resident heap is divided among call sites by a sample of their blocks'
+
+const kindColor = (id: string): string => `var(--part-${KINDS.find((kind) => kind.id === id)?.color ?? 'free'})`
 
 /** The bar's parts: kinds that have any. */
 export function explainParts(kinds: Record<string, number>): Part[] {
@@ -40,18 +43,32 @@ interface Named {
   name: string
   via?: string | null | undefined
   bytes: number
+  estimate: boolean
 }
 
-/** The largest things that have a name of their own: call sites instead of malloc's parts where they are known. */
-export function explainNames(answer: Pick<Explain, 'parts' | 'sites' | 'rss_bytes'>): Named[] {
-  const sites = answer.sites?.map((site) => ({ kind: 'heap', name: site.site, via: site.via, bytes: site.bytes })) ?? null
+type Answer = Pick<Explain, 'parts' | 'sites' | 'other_sites' | 'other_sites_bytes' | 'rss_bytes'>
+
+const more = (n: number, what: string): string => `${count(n)} ${what}${n === 1 ? '' : 's'}`
+
+/** Call sites instead of malloc's parts where they are known; they sum to the heap, those without a name as one. */
+function allNames(answer: Answer): Named[] {
+  const sites = answer.sites?.map((site) => ({ kind: 'heap', name: site.site, via: site.via, bytes: site.bytes, estimate: true }))
+  if (sites && answer.other_sites_bytes)
+    sites.push({ kind: 'heap', name: more(answer.other_sites ?? 0, 'more call site'), via: null, bytes: answer.other_sites_bytes, estimate: true })
   const parts = answer.parts
-    .filter((part) => !part.folded && !(sites && part.kind === 'heap'))
-    .map((part) => ({ kind: part.kind, name: part.name, bytes: part.bytes }))
+    .filter((part) => part.bytes && !(sites && part.kind === 'heap'))
+    .map(({ kind, name, bytes, estimate }) => ({ kind, name, bytes, estimate }))
   return [...(sites ?? []), ...parts]
-    .filter((named) => named.bytes >= answer.rss_bytes * NAMED_SHARE)
-    .sort((a, b) => b.bytes - a.bytes)
-    .slice(0, NAMED_MAX)
+}
+
+/** The largest parts by name, and all others as one: together the resident memory. */
+export function explainNames(answer: Answer): Named[] {
+  const all = allNames(answer).sort((a, b) => b.bytes - a.bytes)
+  const shown = all.filter((named, i) => i < NAMED_MAX && named.bytes >= answer.rss_bytes * NAMED_SHARE)
+  const rest = all.slice(shown.length)
+  const bytes = rest.reduce((sum, named) => sum + named.bytes, 0)
+  if (bytes) shown.push({ kind: '', name: more(rest.length, 'smaller part'), bytes, estimate: rest.some((named) => named.estimate) })
+  return shown
 }
 
 /** Nothing where it may not be seen: the page has its other figures. */
@@ -66,7 +83,10 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
         {explainNames(data).map((named) => (
           <li key={`${named.kind} ${named.name} ${named.via ?? ''}`}>
             <span class="swatch" style={{ backgroundColor: kindColor(named.kind) }} />
-            <span class="num">{bytes(named.bytes)}</span>
+            <span class="num" data-tip={named.estimate ? ESTIMATE_TIP : undefined}>
+              {named.estimate ? '~' : ''}
+              {bytes(named.bytes)}
+            </span>
             <span class="num muted">{percent((named.bytes / data.rss_bytes) * 100)}</span>
             <span class="clip" data-tip={named.name}>
               {named.name}

@@ -1,0 +1,142 @@
+/* The order of rows: cell by cell as cell_compare() has it, however many rows there are and however much
+ * they share. */
+#include "query/result.h"
+#include "query_fixture.h"
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+enum { PETS_MAX = 3000, NAME_MAX_BYTES = 96, ROUNDS = 60 };
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint64_t random_below(uint64_t n)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state % n;
+}
+
+/* Names that differ in any byte, in their length, or not at all. */
+static void random_name(char name[static NAME_MAX_BYTES])
+{
+    size_t len = random_below(4) ? random_below(NAME_MAX_BYTES) : random_below(10);
+    memset(name, 'm', len);
+    name[len] = '\0';
+    if (len && random_below(3))
+        name[random_below(len)] = (char)('k' + random_below(4));
+}
+
+static void random_pets(struct pet *pets, char (*names)[NAME_MAX_BYTES], size_t n, size_t n_names)
+{
+    static const char *const kinds[] = {"cat", "dog", "dogfish", "dogfishes", NULL};
+    static const uint64_t weights[] = {
+        0,        1,           255,          256,         65536, 1 << 24, UINT64_MAX / 3,
+        PET_NONE, PET_UNKNOWN, PET_NONE - 1, PET_NONE - 2};
+    for (size_t i = 0; i < n_names; i++)
+        random_name(names[i]);
+    for (size_t i = 0; i < n; i++)
+        pets[i] = (struct pet){
+            .name = random_below(20) ? names[random_below(n_names)] : NULL,
+            .kind = kinds[random_below(ARRAY_LEN(kinds))],
+            .weight = random_below(2) ? weights[random_below(ARRAY_LEN(weights))]
+                                      : random_below(UINT64_C(1) << random_below(60)),
+            .age_s = random_below(900),
+            .eaten = random_below(5),
+            .bowl = random_below(4) * 2,
+            .owner = (uint32_t)random_below(3),
+            .tame = random_below(2),
+        };
+}
+
+static int compare(const struct query *q, const struct cell *a, const struct cell *b)
+{
+    int order = 0;
+    for (size_t i = 0; i < q->n_sorts && !order; i++) {
+        size_t o = q->sorts[i].output;
+        order = cell_compare(&q->outputs[o], &a[o], &b[o], q->sorts[i].descending);
+    }
+    for (size_t o = 0; o < q->n_outputs && !order; o++)
+        order = cell_compare(&q->outputs[o], &a[o], &b[o], false);
+    return order;
+}
+
+static void check_order(const struct query_result *result)
+{
+    const struct query *q = result->query;
+    static bool seen[PETS_MAX];
+    memset(seen, 0, sizeof(seen));
+    assert_int_equal(result->n_order, result->n_rows);
+    for (size_t i = 0; i < result->n_order; i++) {
+        uint32_t row = result->order[i];
+        assert_true(row < result->n_rows && !seen[row]);
+        seen[row] = true;
+        if (i > 0)
+            assert_true(compare(q, result->cells + result->order[i - 1] * q->n_outputs,
+                                result->cells + row * q->n_outputs) <= 0);
+    }
+}
+
+static const struct query_spec specs[] = {
+    {.show = "weight,name", .sort = "weight"},
+    {.show = "weight,name", .sort = "-weight"},
+    {.show = "name,age", .sort = "name"},
+    {.show = "age,name", .sort = "-name,tame"},
+    {.show = "kind,weight,name", .sort = "-kind,owner,-weight"},
+    {.show = "age", .sort = "tame,-owner,trend"},
+    {.show = "tame,owner,kind"}, /* many rows that nothing tells apart */
+    {.show = "guess,full,name", .sort = "-guess,full"},
+    {.show = "name", .sort = "-full,-trend"},
+    {.show = "kind", .sort = "meals,-path,-meals"},
+    {.by = "name,kind", .show = "avg(age),weight,any(name)", .sort = "-avg(age),-weight"},
+    {.by = "weight", .show = "avg(trend),count", .sort = "-count,avg(trend)"},
+};
+
+static void rows_come_in_the_order_of_their_cells(void **unused)
+{
+    static struct pet pets[PETS_MAX];
+    static char names[PETS_MAX][NAME_MAX_BYTES];
+    for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        struct query *query = pet_query(&specs[s]);
+        for (int round = 0; round < ROUNDS; round++) {
+            struct query_result *result = NULL;
+            size_t n = random_below(round % 4 == 0 ? PETS_MAX : 80);
+            random_pets(pets, names, n, 1 + random_below(round % 3 ? 12 : PETS_MAX));
+            assert_int_equal(query_result_new(query, 0, &result), 0);
+            pets_add(result, pets, n);
+            assert_int_equal(query_result_finish(result), 0);
+            check_order(result);
+            query_result_free(result);
+        }
+        query_free(query);
+    }
+}
+
+/* Bytes of points are no text: a time may have only ones. */
+static void points_with_any_bytes_are_sorted(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){.show = "meals", .sort = "meals"});
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    static struct query_point points[100];
+    for (size_t i = 0; i < ARRAY_LEN(points); i++) {
+        points[i] = (struct query_point){UINT64_MAX - random_below(3) * (UINT64_C(1) << 56),
+                                         UINT64_MAX - random_below(3)};
+        struct cell cell = {
+            .text = (const char *)&points[i], .len = sizeof(points[i]), .state = QUERY_KNOWN};
+        assert_int_equal(result_add_cells(result, &cell), 0);
+    }
+    assert_int_equal(query_result_finish(result), 0);
+    check_order(result);
+    query_result_free(result);
+    query_free(query);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_come_in_the_order_of_their_cells),
+        cmocka_unit_test(points_with_any_bytes_are_sorted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
