@@ -39,7 +39,9 @@ void query_field_get(const struct query_table *table, const struct query_world *
                      struct query_value *ret)
 {
     *ret = (struct query_value){0};
-    if ((field->column->flags & QUERY_PRIVATE) && !may_see(table, world, row))
+    unsigned flags = field->column->flags;
+    if ((flags & (QUERY_PRIVATE | QUERY_PRIVATE_ENDED)) && !may_see(table, world, row) &&
+        (flags & QUERY_PRIVATE || !table->ended || table->ended(row)))
         ret->state = QUERY_UNKNOWN;
     else
         field->column->get(world, row, field, ret);
