@@ -56,7 +56,7 @@ void elf_child_receive(void *data, size_t len)
 }
 
 /* Bytes of the file that the question at hand is about: an elf_read_fn. */
-static int64_t read_remote(void *context, uint64_t offset, void *to, size_t n)
+int64_t elf_child_read(void *context, uint64_t offset, void *to, size_t n)
 {
     (void)context;
     struct elf_tell tell = {
@@ -110,7 +110,7 @@ static void file_open(const struct elf_ask *ask)
     static struct elf_told_open told;
     file_close(ask->slot);
     struct parsed *file = calloc(1, sizeof(*file));
-    int r = file ? elf_image_init(&file->image, read_remote, NULL, ask->cluster) : -ENOMEM;
+    int r = file ? elf_image_init(&file->image, elf_child_read, NULL, ask->cluster) : -ENOMEM;
     if (r < 0) {
         if (file)
             elf_image_release(&file->image);
@@ -197,8 +197,8 @@ static void function_add(void *context, const struct elf_function *function)
 static void functions(const struct elf_ask *ask)
 {
     batch.n = 0;
-    int r = ask->kind == ELF_ASK_EXPORTS ? elf_exports(read_remote, NULL, function_add, NULL)
-                                         : elf_functions(read_remote, NULL, function_add, NULL);
+    int r = ask->kind == ELF_ASK_EXPORTS ? elf_exports(elf_child_read, NULL, function_add, NULL)
+                                         : elf_functions(elf_child_read, NULL, function_add, NULL);
     batch_send();
     done(r, NULL, false, NULL, 0);
 }
@@ -219,6 +219,11 @@ static void answer(const struct elf_ask *ask)
     case ELF_ASK_CLOSE:
         file_close(ask->slot);
         done(0, NULL, false, NULL, 0);
+        return;
+    case ELF_ASK_PLACE:
+    case ELF_ASK_RETURNS:
+    case ELF_ASK_FIRST:
+        elf_child_code(ask);
         return;
     case ELF_ASK_PYTHON_KEY:
     case ELF_ASK_PYTHON_NAMES:

@@ -32,6 +32,9 @@ enum elf_ask_kind {
     ELF_ASK_CLOSE,
     ELF_ASK_EXPORTS,
     ELF_ASK_FUNCTIONS,
+    ELF_ASK_PLACE,   /* vaddr: an offset in the file; lo: bytes of the function; cluster: needs */
+    ELF_ASK_RETURNS, /* vaddr: an offset; told: a struct code_told_return for each place */
+    ELF_ASK_FIRST,   /* vaddr: an offset */
     ELF_ASK_PYTHON_KEY, /* payload: struct python_key_ask */
     ELF_ASK_PYTHON_NAMES, /* payload: struct python_names_ask; told: a struct python_call_told for each call */
     ELF_ASK_LINK_MAP, /* payload: the auxiliary vector; told: a uint64_t for each library */

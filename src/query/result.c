@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "query/result.h"
+#include "query/value.h"
 
 enum {
     ROWS_MIN = 64,
@@ -299,12 +300,8 @@ int result_add_cells(struct query_result *result, const struct cell *cells)
 static int clean_text(struct query_result *result, struct query_value *value)
 {
     size_t i = 0, n;
-    uint64_t eight;
-    for (; i + sizeof(eight) <= value->len; i += sizeof(eight)) { /* most are plain ASCII */
-        memcpy(&eight, value->text + i, sizeof(eight));
-        if (eight & UINT64_C(0x8080808080808080))
-            break;
-    }
+    if (utf8_is_ascii(value->text, value->len))
+        return 0;
     while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
         i += n;
     if (i == value->len)
@@ -331,7 +328,7 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
     struct cell cells[QUERY_OUTPUTS_MAX];
     for (size_t o = 0; o < q->n_outputs; o++) {
         struct query_value value;
-        query_output_get(q, &q->outputs[o], world, row, &value);
+        value_of_output(q, &q->outputs[o], world, row, &value);
         if (cell_is_text(&q->outputs[o]) && (value.state & QUERY_KNOWN) &&
             clean_text(result, &value) < 0)
             return -ENOMEM;
@@ -340,9 +337,10 @@ static int add_grouped(struct query_result *result, const struct query_world *wo
     return add_group(result, cells);
 }
 
-/* The same as cell_of_value(), for most cells there are, and with a copy of the text. */
+/* The same as cell_of_value(), for most cells there are, and with a copy of the text: that of the row before, if it has
+ * the same. */
 static int cell_of_plain(struct query_result *result, struct query_value *value,
-                         const struct output *output, struct cell *ret)
+                         const struct output *output, const struct cell *before, struct cell *ret)
 {
     bool known = value->state & QUERY_KNOWN;
     ret->per = 0;
@@ -351,6 +349,12 @@ static int cell_of_plain(struct query_result *result, struct query_value *value,
     ret->marks = value->marks;
     if (!known || !cell_is_apart(output)) {
         ret->number = known ? value->number : 0;
+        return 0;
+    }
+    if (before && before->state & QUERY_KNOWN && before->len == value->len && value->len &&
+        memcmp(before->text, value->text, value->len) == 0) {
+        ret->len = value->len;
+        ret->text = before->text;
         return 0;
     }
     if (cell_is_text(output) && clean_text(result, value) < 0)
@@ -369,13 +373,14 @@ static int add_single(struct query_result *result, const struct query_world *wor
     int r = row_begin(result, &cells);
     if (r <= 0)
         return r;
+    const struct cell *before = result->n_rows ? cells - q->n_outputs : NULL;
     for (size_t o = 0; o < q->n_outputs; o++) {
         const struct output *output = &q->outputs[o];
         struct query_value value;
-        query_output_get(q, output, world, row, &value);
+        value_of_output(q, output, world, row, &value);
         if (!output->plain)
             cell_of_value(output, &value, false, &cells[o]);
-        else if (cell_of_plain(result, &value, output, &cells[o]) < 0)
+        else if (cell_of_plain(result, &value, output, before ? &before[o] : NULL, &cells[o]) < 0)
             return -ENOMEM;
     }
     return row_end(result);
@@ -385,7 +390,7 @@ int query_result_add(struct query_result *result, const struct query_world *worl
                      const struct query_row *row)
 {
     const struct query *q = result->query;
-    if (!query_row_matches(q, world, row))
+    if (!value_row_matches(q, world, row))
         return 0;
     int r = q->grouped ? add_grouped(result, world, row) : add_single(result, world, row);
     return r < 0 ? r : 1;

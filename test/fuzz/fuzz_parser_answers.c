@@ -1,4 +1,5 @@
-/* What the observer's parser (memoir-parse) answers, as if its child were hostile: files, functions, Python names and keys, libraries. */
+/* What the observer's parser (memoir-parse) answers, as if its child were hostile: files, functions,
+ * places for probes, Python names and keys, libraries. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "observe/code_file.h"
 #include "observe/elf_file.h"
 #include "observe/elf_parser_internal.h"
 #include "observe/link_map.h"
@@ -104,6 +106,21 @@ static void file_try(struct elf_parser *parser)
     elf_file_release(&file);
 }
 
+static void code_try(struct elf_parser *parser)
+{
+    struct probe_place place;
+    static struct code_return places[CODE_RETURNS_MAX];
+    code_file_place(parser, read_file, NULL, 0x1000, 20, 3, &place);
+    if (place.offset >= 20 || place.at[0] > 15 || place.at[1] > 15 || place.at[2] > 15)
+        abort();
+    int n = code_file_returns(parser, read_file, NULL, 0x1000, places);
+    for (int i = 0; i < n; i++)
+        if (places[i].result > 15 || places[i].condition > 15 || places[i].up / 8 > 255)
+            abort();
+    if (code_file_first(parser, read_file, NULL, 0x1000).bytes > CODE_INSTRUCTION_MAX)
+        abort();
+}
+
 static void base_look(void *context, uint64_t base, size_t order)
 {
     if (order >= LINK_MAP_MAX)
@@ -126,7 +143,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     shutdown(fds[1], SHUT_WR);
     if (elf_parser_for_test(fds[0], &parser) < 0)
         abort();
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0:
         names_try(parser);
         break;
@@ -135,6 +152,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 2:
         elf_file_exports(parser, read_file, NULL, function_look, &sum);
+        break;
+    case 4:
+        code_try(parser);
         break;
     case 3:
         link_map_each(getpid(), parser, base_look, &sum);

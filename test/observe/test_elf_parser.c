@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "observe/code_file.h"
 #include "observe/elf_file.h"
 #include "observe/elf_parser.h"
 #include "site/module.h"
@@ -31,7 +32,7 @@ static int library_open(void)
 
 struct files {
     int fd;
-    struct elf_parser *parser;
+    struct elf_parser *parser, *other;
     struct elf_file here, there;
 };
 
@@ -140,6 +141,60 @@ static void functions_are_the_same(void **state)
     assert_int_equal(elf_file_exports(f.parser, elf_file_pread, &null, function_add, &sums[0]),
                      -ENOEXEC);
     close(null);
+    files_close(&f);
+}
+
+struct codes {
+    struct files *f;
+    size_t n, returns, cheap;
+};
+
+/* Places for probes in every function of the library. */
+static void code_compare(void *context, const struct elf_function *function)
+{
+    struct codes *c = context;
+    static struct code_return here[CODE_RETURNS_MAX], there[CODE_RETURNS_MAX];
+    struct probe_place a, b;
+    if (c->n == 300 || !function->bytes)
+        return;
+    c->n++;
+    code_file_place(NULL, elf_file_pread, &c->f->fd, function->offset, function->bytes, 3, &a);
+    code_file_place(c->f->other, elf_file_pread, &c->f->fd, function->offset, function->bytes, 3,
+                    &b);
+    assert_int_equal(a.offset, b.offset);
+    assert_int_equal(a.cheap, b.cheap);
+    assert_memory_equal(a.at, b.at, sizeof(a.at));
+    c->cheap += a.cheap;
+    int n = code_file_returns(NULL, elf_file_pread, &c->f->fd, function->offset, here);
+    assert_int_equal(
+        code_file_returns(c->f->other, elf_file_pread, &c->f->fd, function->offset, there), n);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(here[i].at, there[i].at);
+        assert_int_equal(here[i].slow, there[i].slow);
+        assert_int_equal(here[i].result, there[i].result);
+        assert_int_equal(here[i].up, there[i].up);
+        assert_int_equal(here[i].conditional, there[i].conditional);
+        assert_int_equal(here[i].taken, there[i].taken);
+        assert_int_equal(here[i].condition, there[i].condition);
+    }
+    c->returns += n > 0;
+    struct code_instruction i = code_file_first(NULL, elf_file_pread, &c->f->fd, function->offset);
+    struct code_instruction k =
+        code_file_first(c->f->other, elf_file_pread, &c->f->fd, function->offset);
+    assert_int_equal(i.flow, k.flow);
+    assert_int_equal(i.bytes, k.bytes);
+    assert_int_equal(i.target, k.target);
+}
+
+static void places_for_probes_are_the_same(void **state)
+{
+    struct files f;
+    struct codes c = {.f = &f};
+    files_open(&f);
+    assert_int_equal(elf_parser_new(&f.other), 0); /* the first one is busy with the list */
+    assert_int_equal(elf_file_exports(f.parser, elf_file_pread, &f.fd, code_compare, &c), 0);
+    assert_true(c.n == 300 && c.returns > 30 && c.cheap > 30);
+    elf_parser_free(f.other);
     files_close(&f);
 }
 
@@ -283,6 +338,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(headers_and_symbols_are_the_same),
         cmocka_unit_test(rules_and_steps_are_the_same),
         cmocka_unit_test(functions_are_the_same),
+        cmocka_unit_test(places_for_probes_are_the_same),
         cmocka_unit_test(the_child_has_no_rights),
         cmocka_unit_test(a_child_that_cannot_be_confined_is_not_used),
         cmocka_unit_test(a_child_that_ended_between_questions_is_replaced),
