@@ -6,7 +6,7 @@
  * line tables of the process, which last longer than the frames.
  *
  * Objects of the process are interpreted by the parser (python_objects.h), which has no rights. This side keeps names, so that a call is
- * asked about once, and believes an answer only if lengths, texts (UTF-8) and numbers are what they may be. A parser that dies or takes
+ * asked about once, compares the bytes that a name was made from to see whether it still holds, and believes an answer only if lengths, texts (UTF-8) and numbers are what they may be. A parser that dies or takes
  * too long costs names: those of the stack at hand, and after ELF_FILE_DEATHS_MAX times all of that process.
  *
  * A code object may be gone, and another lie at its address, when it is read: the kernel took a check value of it, so that this is
@@ -27,18 +27,21 @@
 enum {
     PYTHON_REMOTE_SETS_BITS = 6, /* names of calls that are kept for a process: so many sets, */
     PYTHON_REMOTE_WAYS = 4,      /* and places in each */
+    /* Bytes that are read to see which names of a stack still hold; calls beyond that are asked about again. */
+    PYTHON_REMOTE_WITNESS_BYTES = 65536,
 };
 
-/* The name of a call. It holds while `check` is what the code object says (struct python_call_told). */
+/* The name of a call. It holds while its witnesses (struct python_call_told) are what they were. */
 struct python_remote_name {
     uint64_t code;
     int64_t at;
-    uint64_t check; /* 0: unused */
+    uint64_t check; /* of the witnesses; 0: unused */
     /* Where code objects have numbers of their own: what the kernel's check value is while the name holds. Then nothing need be read.
      * Else 0. */
     uint64_t captured;
-    uint32_t lines_used;
     uint32_t line;
+    uint32_t n_witnesses;
+    struct python_witness witnesses[PYTHON_WITNESSES];
     struct book_script script;
 };
 
@@ -56,6 +59,7 @@ struct python_remote {
     struct book_script scripts[PYTHON_CAPTURE_ENTRIES];
     uint32_t lines[PYTHON_CAPTURE_ENTRIES];
     struct python_remote_name names[1 << PYTHON_REMOTE_SETS_BITS][PYTHON_REMOTE_WAYS];
+    uint8_t bytes[PYTHON_REMOTE_WITNESS_BYTES]; /* of witnesses */
     /* A question and its answer. */
     struct python_names_ask ask;
     struct python_names_told told;
