@@ -48,9 +48,13 @@ struct python_remote_name {
 struct python_remote {
     remote_read_fn *read;
     void *context;
-    struct elf_parser *parser; /* borrowed; NULL: this process interprets, for tests */
-    uint32_t *deaths;          /* children of the parser that ended over this process */
-    struct python py;          /* facts: for python_join() */
+    /* What interprets objects: the parser of `owner` in the pool; without a pool `parser`; without both this process, for tests.
+     * Borrowed. */
+    struct parser_pool *pool;
+    uint32_t owner;
+    struct elf_parser *parser;
+    uint32_t *deaths; /* children of the parser that ended over this process */
+    struct python py; /* facts: for python_join() */
     struct python_kernel_facts kernel;
     uint64_t names_read;
     /* Of the stack at hand; good until the next. */
@@ -64,6 +68,14 @@ struct python_remote {
     struct python_names_ask ask;
     struct python_names_told told;
 };
+
+/* Ask what interprets the objects: 0, or as elf_parser_ask_process(); -EBUSY also: there is no parser. For python_remote*.c. */
+struct elf_question;
+int python_remote_ask(struct python_remote *remote, struct elf_question *question);
+static inline bool python_remote_is_here(const struct python_remote *remote)
+{
+    return !remote->pool && !remote->parser;
+}
 
 /* Is this module an interpreter? Fills in py.facts but for the key. -ENOENT: no, or of an unknown version. Reads the file. */
 int python_remote_look(struct python_remote *remote, struct module *module);

@@ -146,8 +146,9 @@ static bool ask(struct python_remote *r)
     };
     if (r->ask.n == 0)
         return false;
-    return r->parser ? elf_parser_ask_process(r->parser, &q, r->deaths) == 0
-                     : python_objects_names(&r->ask, r->read, r->context, &r->told) == 0;
+    return python_remote_is_here(r)
+               ? python_objects_names(&r->ask, r->read, r->context, &r->told) == 0
+               : python_remote_ask(r, &q) == 0;
 }
 
 static void name_keep(struct python_remote *r, uint32_t call, const struct python_call_told *t)

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "observe/elf_parser_internal.h"
 #include "observe/link_map.h"
+#include "observe/parser_pool.h"
 #include "python_memory.h"
 
 enum { CALLS = 3 };
@@ -143,6 +144,41 @@ static void a_process_over_which_children_die_has_no_names_and_others_have(void 
     free(bad);
     free(good);
     elf_parser_free(parser);
+}
+
+/* One for each user, kept while it is in use; one more than there are places is refused. */
+static void each_user_has_a_parser_of_its_own(void **state)
+{
+    struct parser_pool *pool;
+    struct parser_pool_figures figures;
+    pid_t pids[PARSER_POOL_MAX];
+    assert_int_equal(parser_pool_new(&pool), 0);
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++) {
+        struct elf_parser *parser = parser_pool_get(pool, 1000 + i);
+        assert_non_null(parser);
+        pids[i] = elf_parser_pid(parser);
+        for (uint32_t k = 0; k < i; k++)
+            assert_int_not_equal(pids[k], pids[i]);
+    }
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++)
+        assert_int_equal(elf_parser_pid(parser_pool_get(pool, 1000 + i)), pids[i]);
+    assert_null(parser_pool_get(pool, 5000));
+    parser_pool_figures(pool, &figures);
+    assert_int_equal(figures.running, PARSER_POOL_MAX);
+    assert_int_equal(figures.refused, 1);
+    struct fixture *f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 1003;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    free(f);
+    /* Without a place nothing is interpreted, here least of all. */
+    f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 5000;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), 0);
+    assert_int_equal(f->memory.reads, 0);
+    free(f);
+    parser_pool_free(pool);
 }
 
 struct bases {
@@ -363,6 +399,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_that_hold_are_kept_and_others_are_read_again),
         cmocka_unit_test(a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise),
         cmocka_unit_test(a_process_over_which_children_die_has_no_names_and_others_have),
+        cmocka_unit_test(each_user_has_a_parser_of_its_own),
         cmocka_unit_test(the_list_of_libraries_is_the_same),
         cmocka_unit_test(an_answer_that_makes_sense_is_believed),
         cmocka_unit_test(names_that_cannot_be_are_not_believed),
