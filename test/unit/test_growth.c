@@ -547,6 +547,34 @@ static void processes_that_nobody_asked_for_are_left_out(void **unused)
     give(id);
 }
 
+static void runtimes_that_collect_garbage_are_known_by_their_file(void **unused)
+{
+    static const char *const collected[] = {"/usr/lib/jvm/lib/server/libjvm.so",
+                                            "java",
+                                            "/usr/bin/node",
+                                            "nodejs20",
+                                            "/bin/nodejs",
+                                            "libnode.so.108",
+                                            "/usr/lib/libv8.so",
+                                            "deno",
+                                            "bun",
+                                            "ruby3.1",
+                                            "/usr/lib/libruby-3.1.so",
+                                            "libmonosgen-2.0.so",
+                                            "/x/libmono-2.0.so",
+                                            "libcoreclr.so",
+                                            "libclrgc.so",
+                                            "mono-sgen",
+                                            "/usr/lib/erlang/erts/bin/beam.smp"};
+    static const char *const others[] = {
+        "/usr/bin/nodemon", "javac",   "/usr/bin/bundle", "rubyist", "/node/libc.so.6", "", "nod",
+        "mynode",           "python3", "/opt/java/bin/"};
+    for (size_t i = 0; i < sizeof(collected) / sizeof(*collected); i++)
+        assert_true(leaks_file_is_collected(collected[i]));
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        assert_false(leaks_file_is_collected(others[i]));
+}
+
 /* ---- limits ---- */
 
 static char folder[64];
@@ -644,6 +672,7 @@ int main(void)
         GROWTH_TEST(reading_stops_when_it_is_told_to),
         GROWTH_TEST(leaks_are_told_from_what_is_steady_and_from_warm_ups),
         GROWTH_TEST(processes_that_nobody_asked_for_are_left_out),
+        cmocka_unit_test(runtimes_that_collect_garbage_are_known_by_their_file),
         cmocka_unit_test(the_smallest_limit_counts),
     };
     return cmocka_run_group_tests(tests, enter, leave);
