@@ -130,6 +130,7 @@ static void a_device_column_is_named_by_its_number_and_space(void **state)
         {"device.", -1, 0},
         {"device.x", -1, 0},
         {"device.1x", -1, 0},
+        {"device.1xdram", -1, 0},
         {"device.1:", -1, 0},
         {"device./1", -1, 0},
         {"device..dram", -1, 0},
@@ -300,6 +301,31 @@ static void ages_of_figures_are_since_their_reading(void **state)
     assert_int_equal(value_of(&query_table_host, "pss_age", &world, row).number, 0);
 }
 
+/* What a process and its children hold. */
+static void a_tree_with_a_process_that_cannot_be_read_is_at_least(void **state)
+{
+    struct query_world world = {.sees_all = true, .host = host};
+    for (int hidden = 0; hidden < 2; hidden++) {
+        tree_process(&(struct tree_process){
+            .pid = 11, .start = 1, .rss_pages = 50, .uid = 1000, .parent = 10});
+        if (hidden)
+            tree_printf("11/statm", "%s", "");
+        struct host *fresh = NULL;
+        assert_int_equal(host_new(&(struct host_options){.proc = tree_root}, &fresh), 0);
+        assert_int_equal(host_refresh(fresh), 0);
+        world.host = fresh;
+        size_t n;
+        struct host_process *const *rows = host_processes(fresh, &n);
+        struct query_value tree =
+            value_of(&query_table_host, "tree", &world, (struct query_row){.host = rows[0]});
+        assert_int_equal(rows[0]->pid, 10);
+        assert_int_equal(tree.state, QUERY_KNOWN);
+        assert_int_equal(tree.number, (hidden ? 100 : 150) * 4096);
+        assert_int_equal(tree.marks, hidden ? QUERY_AT_LEAST : 0);
+        host_free(fresh);
+    }
+}
+
 /* ---- suspects ---- */
 
 static void what_is_not_known_of_a_suspect_is_unknown(void **state)
@@ -353,6 +379,53 @@ static void stacks_and_blocks_of_a_suspect_come_whole(void **state)
                "0x1 10 1.000\n0x2 20 1.000\n0x3 30 1.000");
 }
 
+static void a_stack_of_very_long_names_is_cut(void **state)
+{
+    enum { LONG = 12000, ROOM = 32 << 10 };
+    static char names[4][LONG];
+    struct suspect s = {.n_stack = 4};
+    struct query_world world = {.sees_all = true};
+    for (int i = 0; i < 4; i++) {
+        memset(names[i], 'a' + i, LONG - 1);
+        s.stack[i] = names[i];
+    }
+    struct query_value stack =
+        value_of(&profile_table_leaks, "stack", &world, (struct query_row){.custom = &s});
+    assert_int_equal(stack.state, QUERY_KNOWN);
+    assert_int_equal(stack.len, ROOM - 1);
+    assert_int_equal(stack.text[0], 'd');
+    assert_int_equal(stack.text[ROOM - 2], 'b');
+}
+
+static void a_series_needs_no_small_chart(void **state)
+{
+    struct suspect_point points[] = {{5, 50}, {6, 60}};
+    struct suspect s = {.points = points, .n_points = 2};
+    struct query_world world = {.sees_all = true};
+    struct query_value trend =
+        value_of(&profile_table_leaks, "trend", &world, (struct query_row){.custom = &s});
+    assert_int_equal(trend.state, QUERY_KNOWN);
+    assert_int_equal(query_point(&trend, 1).time_ns, 6);
+    assert_int_equal(query_point(&trend, 1).value, 60);
+}
+
+static int stop_at_second(struct query_scan *scan, const struct query_row *row)
+{
+    return ++*(int *)scan->world->context == 2 ? -ENOMEM : 0;
+}
+
+static void rows_end_with_the_first_that_fails(void **state)
+{
+    int calls = 0;
+    struct suspect rows[3] = {0};
+    struct suspects suspects = {.rows = rows, .n = 3, .incomplete = true};
+    struct query_world world = {.suspects = &suspects, .context = &calls};
+    struct query_scan scan = {.each = stop_at_second, .world = &world};
+    assert_int_equal(profile_table_leaks.scan(&scan), -ENOMEM);
+    assert_int_equal(calls, 2);
+    assert_true(scan.incomplete);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +444,11 @@ int main(void)
         cmocka_unit_test(what_is_not_known_of_a_suspect_is_unknown),
         cmocka_unit_test(a_suspect_has_the_name_of_who_watched),
         cmocka_unit_test(stacks_and_blocks_of_a_suspect_come_whole),
+        cmocka_unit_test(a_stack_of_very_long_names_is_cut),
+        cmocka_unit_test(a_series_needs_no_small_chart),
+        cmocka_unit_test(rows_end_with_the_first_that_fails),
+        cmocka_unit_test_setup_teardown(a_tree_with_a_process_that_cannot_be_read_is_at_least,
+                                        host_setup, host_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
