@@ -309,7 +309,7 @@ static void a_tree_with_a_process_that_cannot_be_read_is_at_least(void **state)
         tree_process(&(struct tree_process){
             .pid = 11, .start = 1, .rss_pages = 50, .uid = 1000, .parent = 10});
         if (hidden)
-            tree_printf("11/statm", "%s", "");
+            tree_printf("11/statm", "0 0 0 0 0 0 0\n");
         struct host *fresh = NULL;
         assert_int_equal(host_new(&(struct host_options){.proc = tree_root}, &fresh), 0);
         assert_int_equal(host_refresh(fresh), 0);
