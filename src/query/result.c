@@ -305,8 +305,8 @@ static int clean_text(struct query_result *result, struct query_value *value)
         if (eight & UINT64_C(0x8080808080808080))
             break;
     }
-    while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
-        i += n;
+    for (n = 1; n > 0 && i < value->len; i += n)
+        n = utf8_sequence(value->text + i, value->len - i);
     if (i == value->len)
         return 0;
     static const char replacement[] = "\xef\xbf\xbd";

@@ -79,6 +79,48 @@ static void more_rows_than_fit_a_number_are_not_asked_for(void **unused)
     query_free(query);
 }
 
+/* Many groups, each of which comes again after all others. */
+static void groups_are_found_again_however_many_there_are(void **unused)
+{
+    enum { GROUPS = 1000 };
+    struct query *query =
+        pet_query(&(struct query_spec){.by = "name", .show = "count", .sort = "name"});
+    struct query_result *result = new_result(query);
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < GROUPS; i++) {
+            char name[16];
+            snprintf(name, sizeof(name), "n%d", i);
+            pets_add(result, &(struct pet){.name = name}, 1);
+        }
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), GROUPS);
+    for (size_t i = 0; i < GROUPS; i++)
+        assert_int_equal(query_result_value(result, i, 1).number, 3);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* Rows that are added after an answer was finished may drop some of it. */
+static void an_answer_that_was_cut_again_must_be_finished_again(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.show = "name,weight", .sort = "-weight", .limit = 2});
+    struct query_result *result = new_result(query);
+    pets_add(result, pets, 3);
+    free(finished(result));
+    assert_int_equal(query_result_rows(result), 2);
+    for (uint64_t i = 0; i < 3000; i++)
+        pets_add(result, &(struct pet){.name = "many", .weight = i}, 1);
+    assert_int_equal(query_result_rows(result), 0);
+    char *text = finished(result);
+    assert_string_equal(text, "[{\"name\":\"Rex\",\"weight\":30000},"
+                              "{\"name\":\"Bo\",\"weight\":20000}]");
+    assert_int_equal(query_result_matched(result), 3003);
+    free(text);
+    query_result_free(result);
+    query_free(query);
+}
+
 /* ---- merged ---- */
 
 static void what_a_part_lacks_the_whole_lacks(void **unused)
@@ -187,6 +229,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_result_that_is_reset_is_like_a_new_one),
         cmocka_unit_test(more_rows_than_fit_a_number_are_not_asked_for),
+        cmocka_unit_test(groups_are_found_again_however_many_there_are),
+        cmocka_unit_test(an_answer_that_was_cut_again_must_be_finished_again),
         cmocka_unit_test(what_a_part_lacks_the_whole_lacks),
         cmocka_unit_test(a_merged_result_has_the_rights_and_the_time_of_the_least),
         cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
