@@ -121,6 +121,22 @@ static void an_answer_that_was_cut_again_must_be_finished_again(void **unused)
     query_free(query);
 }
 
+static void a_large_limit_keeps_the_first_of_many(void **unused)
+{
+    enum { LIMIT = 3000, ROWS = 8000 };
+    struct query *query =
+        pet_query(&(struct query_spec){.show = "weight", .sort = "-weight", .limit = LIMIT});
+    struct query_result *result = new_result(query);
+    for (uint64_t i = 0; i < ROWS; i++)
+        pets_add(result, &(struct pet){.weight = i * 7919 % ROWS}, 1);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), LIMIT);
+    for (size_t i = 0; i < LIMIT; i++)
+        assert_int_equal(query_result_value(result, i, 0).number, ROWS - 1 - i);
+    query_result_free(result);
+    query_free(query);
+}
+
 /* ---- merged ---- */
 
 static void what_a_part_lacks_the_whole_lacks(void **unused)
@@ -231,6 +247,7 @@ int main(void)
         cmocka_unit_test(more_rows_than_fit_a_number_are_not_asked_for),
         cmocka_unit_test(groups_are_found_again_however_many_there_are),
         cmocka_unit_test(an_answer_that_was_cut_again_must_be_finished_again),
+        cmocka_unit_test(a_large_limit_keeps_the_first_of_many),
         cmocka_unit_test(what_a_part_lacks_the_whole_lacks),
         cmocka_unit_test(a_merged_result_has_the_rights_and_the_time_of_the_least),
         cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
