@@ -353,7 +353,7 @@ static void every_kind_of_series_has_its_names_and_figures(void **state)
     check_kind(
         "of=device",
         "device_id,device_name,device_bus,ordinal,space,capacity,min,max,last,end,steps", 10, 0,
-        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2001,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2003,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
     check_kind("of=device", "min,max,last,steps", 1, 0,
                "{\"min\":2003,\"max\":2003,\"last\":2003,\"steps\":1}\n");
     check_kind(
