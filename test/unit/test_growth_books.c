@@ -158,6 +158,56 @@ static void sites_keep_their_series_when_others_come_and_go(void **state)
     free(m);
 }
 
+/* The smallest site goes, wherever it stands, and the others keep their places. */
+static void the_smallest_site_gives_up_its_place(void **state)
+{
+    struct growth *growth = NULL;
+    struct growth_options options = often;
+    options.sites_per_book_max = 2;
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "liba.so", 100);
+    assert_int_equal(growth_new(&options, &growth), 0);
+    set(m, 0, 300, 0);
+    set(m, 1, 500, 0);
+    set(m, 2, 590, 0);
+    look_at(growth, &m, 1, NS_PER_S);
+    assert_true(level(growth, m, m->sites[2]) == UINT64_MAX);
+    set(m, 0, 300, 10); /* now it holds less than half of the last one */
+    look_at(growth, &m, 1, 2 * NS_PER_S);
+    for (uint64_t i = 3; i < 6; i++) {
+        look_at(growth, &m, 1, i * NS_PER_S);
+        assert_true(level(growth, m, m->sites[0]) == UINT64_MAX);
+        assert_int_equal(level(growth, m, m->sites[1]), 500);
+        assert_int_equal(level(growth, m, m->sites[2]), 590);
+        assert_int_equal(growth_counts(growth).sites, 2);
+    }
+    struct wanted kept = {m, m->sites[1], 0, 0};
+    growth_each(growth, series_find, &kept);
+    assert_int_equal(kept.n, 5);
+    growth_free(growth);
+    free(m);
+}
+
+static void sites_that_never_held_anything_are_not_watched(void **state)
+{
+    struct growth *growth = NULL;
+    struct growth_options options = often;
+    options.bytes_min = 0;
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "liba.so", 100);
+    assert_int_equal(growth_new(&options, &growth), 0);
+    look_at(growth, &m, 1, NS_PER_S);
+    assert_int_equal(growth_counts(growth).sites, 0);
+    growth_free(growth);
+    /* A book that lies: more blocks of no bytes than any memory has. */
+    options.bytes_min = 1000;
+    assert_int_equal(growth_new(&options, &growth), 0);
+    builder_site_counters(&m->b, m->page, m->sites[0],
+                          &(struct book_site_counters){.alloc_blocks = UINT64_C(1) << 60});
+    look_at(growth, &m, 1, NS_PER_S);
+    assert_int_equal(growth_counts(growth).sites, 1);
+    growth_free(growth);
+    free(m);
+}
+
 static void a_user_shares_a_limit_among_its_books(void **state)
 {
     struct growth *growth = NULL;
@@ -379,6 +429,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(each_book_has_series_of_its_own),
         WORLD_TEST(sites_keep_their_series_when_others_come_and_go),
+        WORLD_TEST(the_smallest_site_gives_up_its_place),
+        WORLD_TEST(sites_that_never_held_anything_are_not_watched),
         WORLD_TEST(a_user_shares_a_limit_among_its_books),
         WORLD_TEST(memory_beyond_the_sites_is_watched_where_the_heap_is_counted),
         WORLD_TEST(memory_of_a_runtime_waits_for_its_collector),
