@@ -245,6 +245,57 @@ static void process_that_maps_a_book_has_its_pid(void **state)
     }
 }
 
+/* A PID that was not known is found later, and nothing else is forgotten. */
+static void pid_is_found_again(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    ledger_update_state(w->ledger, p);
+    uint32_t valid = p->valid;
+    assert_true(valid & LEDGER_HAS_PID);
+    assert_true(valid & ~(uint32_t)LEDGER_HAS_PID);
+    p->valid &= ~(uint32_t)LEDGER_HAS_PID;
+    p->pid = 0;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(p->valid, valid);
+    assert_int_equal(p->pid, getpid());
+}
+
+/* That nobody has a PID tells something only where PIDs mean the same. */
+static void pid_that_is_gone_tells_nothing_about_another_namespace(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        p->pid = 1 << 29;
+        p->valid |= LEDGER_HAS_PID;
+        p->pid_proved = false;
+        p->pid_ns = w->pid_ns + (uint64_t)elsewhere;
+        assert_int_equal(ledger_update_state(w->ledger, p) == LEDGER_EXITED, !elsewhere);
+    }
+}
+
+/* An owner whose claim does not hold any more loses the trust for good. */
+static void trust_is_lost_with_the_owner(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    struct process_row *row = process_row(p);
+    row->trusted = true;
+    ledger_update_state(w->ledger, p);
+    assert_true(row->trusted);
+    if (geteuid() != 0)
+        skip();
+    struct book_identity *id = (struct book_identity *)(uintptr_t)p->books[0]->identity;
+    uint32_t owner = id->st_uid;
+    id->st_uid = 1234;
+    ledger_update_state(w->ledger, p);
+    assert_false(row->trusted);
+    id->st_uid = owner;
+    ledger_update_state(w->ledger, p);
+    assert_false(row->trusted);
+}
+
 static void pid_of_another_user_is_not_told(void **state)
 {
     struct world *w = *state;
@@ -368,7 +419,9 @@ static void memory_and_threads_of_a_living_process_are_told(void **state)
     struct world *w = *state;
     struct proc_memory memory;
     struct ledger_process *p = own_process(w);
+    uint32_t before = p->valid & ~(uint32_t)(LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
     ledger_update_facts(w->ledger, p);
+    assert_int_equal(p->valid, before | LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
     assert_int_equal(proc_memory_read(getpid(), &memory), 0);
     assert_true(p->valid & LEDGER_HAS_RSS);
     assert_true(p->valid & LEDGER_HAS_THREADS);
@@ -576,6 +629,9 @@ int main(void)
         cmocka_unit_test(process_of_another_machine_counts_but_cannot_be_probed),
         cmocka_unit_test(pid_that_is_not_proved_is_not_probed),
         WORLD_TEST(process_that_maps_a_book_has_its_pid),
+        WORLD_TEST(pid_is_found_again),
+        WORLD_TEST(pid_that_is_gone_tells_nothing_about_another_namespace),
+        WORLD_TEST(trust_is_lost_with_the_owner),
         WORLD_TEST(process_that_ended_before_the_first_look_has_exited),
         WORLD_TEST(without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_once),
         WORLD_TEST(process_that_was_proved_has_exited_when_its_pid_is_gone),
