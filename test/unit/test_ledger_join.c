@@ -365,8 +365,13 @@ static void books_on_behalf_are_rivals_within_one_source_only(void **state)
         p = add(w, name)->process;
     }
     ledger_update_state(w->ledger, p);
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(live(w, p, kinds[i].space), 100 + i);
+    for (int written = 1; written >= 0; written--) {
+        for (size_t i = 0; i < 3; i++)
+            assert_int_equal(live(w, p, kinds[i].space), 100 + i);
+        for (size_t i = 0; i < 3; i++) /* nor when nobody writes any of them */
+            assert_int_equal(flock(w->fds[i], LOCK_UN), 0);
+        ledger_update_state(w->ledger, p);
+    }
     /* Device memory first by space, host before devices. */
     assert_int_equal(p->n_accounts, 3);
     for (size_t a = 1; a < 3; a++)
