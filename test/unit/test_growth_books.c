@@ -292,6 +292,7 @@ static struct leaks suspects(struct world *w, struct made *a, struct made *b, un
     for (uint64_t i = 0; i < LOOKS; i++, now_ns += NS_PER_S / 4) {
         set(a, 0, (i + 1) * 100 * KIB, 0);
         set(b, 0, 10000 * KIB, i < LOOKS / 2 ? 0 : 100 * KIB * fall);
+        set(b, 1, 9000 * KIB, i < LOOKS / 2 ? 0 : 8000 * KIB); /* of another place: always */
         look_at(growth, books, 2, now_ns);
     }
     assert_int_equal(leaks_take(growth, w->ledger, &(struct leaks_options){0}, &leaks), 0);
@@ -340,6 +341,113 @@ static void what_fell_in_another_process_of_the_program_is_no_leak(void **state)
     free(a);
     free(b);
     free(c);
+}
+
+/* Half a minute of site 0, from `start_ns` on. */
+static struct leaks watch(struct world *w, struct made *m, uint64_t start_ns,
+                          void (*at)(uint64_t i, uint64_t *taken, uint64_t *freed),
+                          struct leaks_options options)
+{
+    struct growth *growth = NULL;
+    struct leaks leaks = {0};
+    assert_int_equal(growth_new(&often, &growth), 0);
+    for (uint64_t i = 0; i < LOOKS; i++) {
+        uint64_t taken = 0, freed = 0;
+        at(i, &taken, &freed);
+        set(m, 0, taken, freed);
+        look_at(growth, &m, 1, start_ns + i * NS_PER_S / 4);
+    }
+    assert_int_equal(leaks_take(growth, w->ledger, &options, &leaks), 0);
+    growth_free(growth);
+    return leaks;
+}
+
+static void steadily(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = (i + 1) * 100 * KIB;
+}
+static void by_a_byte(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = 16 + 16 * i;
+    *freed = 15 * i; /* in blocks of 16 */
+}
+static void in_teeth(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = (1000 + i / 28 * 30) * KIB;
+    *freed = (i + 14) / 28 * 7 * KIB;
+}
+static void after_a_fall(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = (20000 + (i + 1) * 100) * KIB;
+    *freed = i ? 9000 * KIB : 0;
+}
+static void in_few_steps(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = (1000 + i / 30 * 100) * KIB;
+}
+static void after_bulks(uint64_t i, uint64_t *taken, uint64_t *freed)
+{
+    *taken = (50000 + (i + 1) * 100) * KIB;
+    *freed = 40000 * KIB;
+}
+
+/* How long until the memory is full: only of growth that goes on, into memory of this machine. */
+static void growth_that_goes_away_meets_no_limit(void **state)
+{
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "/usr/lib/liba.so", 100);
+    uint64_t start_ns = m->book->identity->created_monotonic_ns + 100 * NS_PER_S;
+    static const struct {
+        void (*at)(uint64_t i, uint64_t *taken, uint64_t *freed);
+        enum detect_reason reason;
+        bool limit;
+    } cases[] = {
+        {steadily, DETECT_SUSTAINED, true},      {in_teeth, DETECT_TEETH, false},
+        {after_a_fall, DETECT_BURSTS, false},    {in_few_steps, DETECT_ONE_OFF, false},
+        {after_bulks, DETECT_FREES_LATE, false}, {by_a_byte, DETECT_SUSTAINED, false},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+        struct leaks leaks = watch(*state, m, start_ns, cases[c].at, (struct leaks_options){0});
+        assert_int_equal(leaks.n, 1);
+        const struct leak *leak = &leaks.rows[0];
+        assert_string_equal(detect_reason_word(leak->result.reason),
+                            detect_reason_word(cases[c].reason));
+        assert_int_equal(leak->left_ns != UINT64_MAX, cases[c].limit);
+        assert_int_equal(leak->age_ns, 100 * NS_PER_S + (LOOKS - 1) * NS_PER_S / 4 - (7 << 20));
+        leaks_release(&leaks);
+    }
+    strcpy(m->process->host, "elsewhere");
+    struct leaks leaks = watch(*state, m, start_ns, steadily, (struct leaks_options){0});
+    assert_true(leaks.rows[0].left_ns == UINT64_MAX);
+    assert_int_equal(leaks.rows[0].headroom.kind, HEADROOM_UNKNOWN);
+    leaks_release(&leaks);
+    free(m);
+}
+
+/* Blocks of all ages are evidence from before the watch. */
+static void ages_of_live_blocks_are_looked_at(void **state)
+{
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "/usr/lib/liba.so", 100);
+    uint64_t first_ns = m->book->identity->created_monotonic_ns + (7 << 20);
+    uint64_t start_ns = first_ns + NS_PER_S / 4, age_ns = LOOKS * NS_PER_S / 4;
+    struct leaks_options options = {.ages = true};
+    for (uint64_t i = 0; i < DETECT_AGES; i++) { /* one in the middle of each part of its life */
+        struct leaks leaks = watch(*state, m, start_ns, steadily, options);
+        assert_int_equal(leaks.n, 1);
+        assert_int_equal(leaks.rows[0].age_ns, age_ns);
+        /* In all parts but one. */
+        assert_int_equal(leaks.rows[0].result.ages_even, i >= DETECT_AGES - 1);
+        leaks_release(&leaks);
+        builder_block(&m->b, i, 0x1000 + i, 1000, 0, 1, m->sites[0],
+                      (uint32_t)(7 + (age_ns * (2 * i + 1) / (2 * DETECT_AGES) >> 20)));
+    }
+    builder_block(&m->b, 20, 0x2000, 30000, 0, 1, m->sites[1], 100); /* another site's */
+    struct leaks leaks = watch(*state, m, start_ns, steadily, options);
+    assert_true(leaks.rows[0].result.ages_even);
+    leaks_release(&leaks);
+    leaks = watch(*state, m, start_ns, steadily, (struct leaks_options){0});
+    assert_false(leaks.rows[0].result.ages_even);
+    leaks_release(&leaks);
+    free(m);
 }
 
 /* Leaks first, the fastest of them first. */
@@ -435,6 +543,8 @@ int main(void)
         WORLD_TEST(memory_beyond_the_sites_is_watched_where_the_heap_is_counted),
         WORLD_TEST(memory_of_a_runtime_waits_for_its_collector),
         WORLD_TEST(what_fell_in_another_process_of_the_program_is_no_leak),
+        WORLD_TEST(growth_that_goes_away_meets_no_limit),
+        WORLD_TEST(ages_of_live_blocks_are_looked_at),
         WORLD_TEST(suspects_are_in_the_order_of_their_rate),
         WORLD_TEST(growth_outside_the_sites_is_told_unless_it_is_overhead),
     };
