@@ -524,11 +524,79 @@ static void growth_outside_the_sites_is_told_unless_it_is_overhead(void **state)
             assert_int_equal(last->result.reason, DETECT_LEVEL_ONLY);
             assert_int_equal(last->account->space, MEMOIR_SPACE_HEAP);
             assert_true(fabs(last->result.bytes_per_s - rate) < rate / 4);
+            assert_int_equal(last->n_spark, LEAK_SPARK);
+            assert_int_equal(last->spark[LEAK_SPARK - 1], last->live_bytes);
+            assert_true(last->spark[0] < last->spark[LEAK_SPARK - 1]);
+            assert_in_range(last->growing_ns, 20 * NS_PER_S, 33 * NS_PER_S);
+            assert_true(last->left_ns != UINT64_MAX);
         }
         leaks_release(&leaks);
         growth_free(growth);
         assert_int_equal(munmap(memory, LOOKS * PIECE), 0);
     }
+    free(m);
+}
+
+/* Less than 2 MiB, or a few steps, is what libraries and the allocator take. */
+static void small_growth_outside_the_sites_is_not_told(void **state)
+{
+    enum { ROOM = 16 << 20 };
+    struct world *w = *state;
+    struct made *m = make(w, 1, BOOK_SOURCE_MALLOC, "/usr/lib/liba.so", 100);
+    for (int few = 0; few < 2; few++) {
+        struct growth *growth = NULL;
+        struct leaks leaks = {0};
+        uint64_t now_ns = proc_monotonic_ns();
+        char *memory = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(memory != MAP_FAILED);
+        assert_int_equal(growth_new(&often, &growth), 0);
+        for (uint64_t i = 0; i < LOOKS; i++, now_ns += NS_PER_S / 4) {
+            if (few && i % 32 == 16) /* four steps of 3 MiB */
+                memset(memory + i / 32 * (3 << 20), 1, 3 << 20);
+            if (!few)
+                memset(memory + i * 8 * KIB, 1, 8 * KIB);
+            look_at(growth, &m, 1, now_ns);
+        }
+        assert_int_equal(leaks_take(growth, w->ledger, &(struct leaks_options){0}, &leaks), 0);
+        assert_int_equal(leaks.n, 0);
+        leaks_release(&leaks);
+        growth_free(growth);
+        assert_int_equal(munmap(memory, ROOM), 0);
+    }
+    free(m);
+}
+
+static void only_processes_that_hold_memory_are_judged(void **state)
+{
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "/usr/lib/liba.so", 100);
+    uint64_t start_ns = proc_monotonic_ns();
+    struct leaks_options options = {.deadline_ns = clock_monotonic_ns() + 3600 * NS_PER_S};
+    struct leaks leaks = watch(*state, m, start_ns, steadily, options);
+    assert_int_equal(leaks.n, 1);
+    assert_false(leaks.incomplete);
+    leaks_release(&leaks);
+    m->process->state = LEDGER_EXITED;
+    leaks = watch(*state, m, start_ns, steadily, options);
+    assert_int_equal(leaks.judged, 0);
+    leaks_release(&leaks);
+    free(m);
+}
+
+/* Clocks of another machine say nothing about an age. */
+static void the_age_of_a_site_is_known_on_this_machine_only(void **state)
+{
+    struct made *m = make(*state, 1, BOOK_SOURCE_CLIENT, "/usr/lib/liba.so", 100);
+    struct book_identity *id = (struct book_identity *)(uintptr_t)m->book->identity;
+    struct leaks leaks = watch(*state, m, 100 * NS_PER_S, steadily, (struct leaks_options){0});
+    assert_true(leaks.rows[0].age_ns > 0);
+    leaks_release(&leaks);
+    leaks = watch(*state, m, NS_PER_S / 8, steadily, (struct leaks_options){0});
+    assert_true(leaks.rows[0].age_ns < 40 * NS_PER_S);
+    leaks_release(&leaks);
+    strcpy(id->host, "elsewhere");
+    leaks = watch(*state, m, 100 * NS_PER_S, steadily, (struct leaks_options){0});
+    assert_int_equal(leaks.rows[0].age_ns, 0);
+    leaks_release(&leaks);
     free(m);
 }
 
@@ -547,6 +615,9 @@ int main(void)
         WORLD_TEST(ages_of_live_blocks_are_looked_at),
         WORLD_TEST(suspects_are_in_the_order_of_their_rate),
         WORLD_TEST(growth_outside_the_sites_is_told_unless_it_is_overhead),
+        WORLD_TEST(small_growth_outside_the_sites_is_not_told),
+        WORLD_TEST(only_processes_that_hold_memory_are_judged),
+        WORLD_TEST(the_age_of_a_site_is_known_on_this_machine_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
