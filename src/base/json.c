@@ -3,6 +3,7 @@
 #include "base/json.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -148,14 +149,41 @@ static void append_control(struct buffer *out, unsigned char c)
     buffer_append(out, (char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
 }
 
+/* Up to seven bytes as a number, in two pieces that may overlap; 0 bytes are ' '. Copied to `to`. */
+static uint64_t copy_few(char *to, const char *s, size_t len)
+{
+    if (len >= 4) {
+        uint32_t front, back;
+        memcpy(&front, s, sizeof(front));
+        memcpy(&back, s + len - sizeof(back), sizeof(back));
+        memcpy(to, &front, sizeof(front));
+        memcpy(to + len - sizeof(back), &back, sizeof(back));
+        return front | (uint64_t)back << 32;
+    }
+    uint64_t all = EACH_BYTE(' ');
+    for (size_t i = 0; i < len; i++)
+        all = all << 8 | (unsigned char)(to[i] = s[i]);
+    return all;
+}
+
 size_t json_plain(char *to, const char *s, size_t len)
 {
-    if (plain_run(s, len) < len)
-        return 0;
+    uint64_t v, special = 0;
     to[0] = '"';
-    memcpy(to + 1, s, len);
+    if (len < sizeof(v)) {
+        special = special_bytes(copy_few(to + 1, s, len));
+    } else {
+        for (size_t n = 0; n + sizeof(v) < len; n += sizeof(v)) {
+            memcpy(&v, s + n, sizeof(v));
+            memcpy(to + 1 + n, &v, sizeof(v));
+            special |= special_bytes(v);
+        }
+        memcpy(&v, s + len - sizeof(v), sizeof(v));
+        memcpy(to + 1 + len - sizeof(v), &v, sizeof(v));
+        special |= special_bytes(v);
+    }
     to[len + 1] = '"';
-    return len + 2;
+    return special ? 0 : len + 2;
 }
 
 int json_quote(struct buffer *out, const char *s, size_t len)
@@ -206,12 +234,27 @@ void json_string(struct json *j, const char *s)
         json_null(j);
 }
 
+#define EIGHT_DIGITS UINT64_C(100000000)
+
+/* The eight digits of a number below 10^8, zeros before them included, the first one in the lowest byte. Each step
+ * splits all parts at once: two of four digits, four of two, eight of one. */
+static uint64_t eight_digits(uint32_t v)
+{
+    uint64_t parts = v / 10000 | (uint64_t)(v % 10000) << 32;
+    uint64_t high = parts * 10486 >> 20 & UINT64_C(0x0000007f0000007f); /* / 100 */
+    parts = high | (parts - high * 100) << 16;
+    high = parts * 103 >> 10 & UINT64_C(0x000f000f000f000f); /* / 10 */
+    return (high | (parts - high * 10) << 8) + EACH_BYTE('0');
+}
+
+static void put_eight(char *to, uint64_t digits)
+{
+    digits = htole64(digits);
+    memcpy(to, &digits, sizeof(digits));
+}
+
 size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v)
 {
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
-                                "25262728293031323334353637383940414243444546474849"
-                                "50515253545556575859606162636465666768697071727374"
-                                "75767778798081828384858687888990919293949596979899";
     static const uint64_t powers[JSON_DIGITS_MAX] = {
         UINT64_C(1),
         UINT64_C(10),
@@ -234,17 +277,24 @@ size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v)
         UINT64_C(1000000000000000000),
         UINT64_C(10000000000000000000),
     };
-    /* So many bits have this many digits or one more: 1233/4096 is just above log10(2). */
+    /* So many bits have this many digits or one more: 1233/4096 is just above log10(2). The length comes first: whatever
+     * is written next need not wait for the digits. */
     unsigned bits = 64 - (unsigned)__builtin_clzll(v | 1);
     size_t digits = bits * 1233 >> 12;
     size_t len = digits + ((v | 1) >= powers[digits]);
-    size_t at = len;
-    for (; v >= 100; v /= 100)
-        memcpy(text + (at -= 2), pairs + v % 100 * 2, 2);
-    if (v >= 10)
-        memcpy(text, pairs + v * 2, 2);
-    else
-        text[0] = (char)('0' + v);
+    if (len <= 8) {
+        put_eight(text, eight_digits((uint32_t)v) >> (64 - 8 * len)); /* without its zeros */
+        return len;
+    }
+    /* What is written too much is overwritten by the digits behind. */
+    uint64_t above = v / EIGHT_DIGITS;
+    if (len <= 16) {
+        put_eight(text, eight_digits((uint32_t)above) >> (128 - 8 * len));
+    } else {
+        put_eight(text, eight_digits((uint32_t)(above / EIGHT_DIGITS)) >> (192 - 8 * len));
+        put_eight(text + len - 16, eight_digits((uint32_t)(above % EIGHT_DIGITS)));
+    }
+    put_eight(text + len - 8, eight_digits((uint32_t)(v % EIGHT_DIGITS)));
     return len;
 }
 

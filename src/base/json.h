@@ -70,9 +70,9 @@ void json_field_null(struct json *j, const char *key);
 int json_quote(struct buffer *out, const char *s, size_t len);
 
 /* The same for a string that needs no escapes, into `to`, which has room for two bytes more than the string; how many. 0:
- * it needs some, and `to` is as it was. */
+ * it needs some, and what `to` holds is of no use. */
 size_t json_plain(char *to, const char *s, size_t len);
 
-/* The digits of a number into `text`, without a terminator; how many. */
+/* The digits of a number into `text`, without a terminator; how many. What is behind them in `text` may change. */
 #define JSON_DIGITS_MAX 20
 size_t json_digits(char text[static JSON_DIGITS_MAX], uint64_t v);

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The length (1 to 4) of the valid UTF-8 sequence at `s`, of which `len` > 0 bytes may be read; 0 when
  * it is none: a stray or missing continuation, an overlong form, a surrogate, past U+10FFFF. */
@@ -23,6 +24,23 @@ static inline size_t utf8_sequence(const char *s, size_t len)
     if ((p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf4 && p[1] > 0x8f))
         return 0; /* surrogate; past the end of Unicode */
     return n;
+}
+
+/* Bytes below 0x80 only, as most texts are: eight at once. */
+static inline bool utf8_is_ascii(const char *s, size_t len)
+{
+    uint64_t eight, all = 0;
+    if (len < sizeof(eight)) {
+        for (size_t i = 0; i < len; i++)
+            all |= (unsigned char)s[i];
+        return !(all & 0x80);
+    }
+    for (size_t i = 0; i + sizeof(eight) < len; i += sizeof(eight)) {
+        memcpy(&eight, s + i, sizeof(eight));
+        all |= eight;
+    }
+    memcpy(&eight, s + len - sizeof(eight), sizeof(eight)); /* the last ones, some of them twice */
+    return !((all | eight) & UINT64_C(0x8080808080808080));
 }
 
 /* The character of a valid sequence of `n` bytes. */

@@ -24,6 +24,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/procfs.h"
 #include "book/finder.h"
 
 enum {
@@ -87,23 +88,19 @@ struct foreign_scan {
     size_t opened, denied; /* files behind mappings */
 };
 
-/* Field 22 of /proc/PID/stat. The command before it may hold anything, also brackets: the last one
- * ends it. */
 static int start_ticks_read(int pid_fd, uint64_t *ret_ticks)
 {
     MEMOIR_CLEANUP(closep)
     int fd = openat(pid_fd, "stat", O_RDONLY | O_CLOEXEC);
     char text[1024];
+    struct procfs_stat stat;
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (n <= 0)
         return -ESRCH;
     text[n] = '\0';
-    const char *p = strrchr(text, ')');
-    for (int field = 2; p && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    if (!p)
+    if (!procfs_stat_parse(text, &stat))
         return -EBADMSG;
-    *ret_ticks = strtoull(p + 1, NULL, 10);
+    *ret_ticks = stat.start_ticks;
     return 0;
 }
 
@@ -116,23 +113,16 @@ static int mnt_ns_read(int dir_fd, const char *path, uint64_t *ret_ns)
     return 0;
 }
 
-/* What a line of maps says of a file that looks like a book. */
-struct mapped {
-    const char *range, *path;
-    uint64_t inode;
-    unsigned dev_major, dev_minor;
-};
-
 /* Open the file behind one mapping: only if it is a regular file in memory. The first descriptor is
  * O_PATH, so that nothing is really opened before it is known what it is, and the second is of the
  * same file even if the process maps another one meanwhile. */
-static int map_file_open(int pid_fd, const struct mapped *mapped, struct stat *ret_st)
+static int map_file_open(int pid_fd, const struct procfs_mapping *mapped, struct stat *ret_st)
 {
     char path[96];
     struct statx stx;
     if (!fs_device_is_memory(pid_fd, "mountinfo", mapped->dev_major, mapped->dev_minor))
         return -EBADMSG;
-    snprintf(path, sizeof(path), "map_files/%s", mapped->range);
+    snprintf(path, sizeof(path), "map_files/%" PRIx64 "-%" PRIx64, mapped->start, mapped->end);
     MEMOIR_CLEANUP(closep)
     int at = openat(pid_fd, path, O_PATH | O_CLOEXEC);
     if (at < 0)
@@ -170,36 +160,21 @@ static bool wanted(const struct seen_process *process, uint64_t inode, uint32_t 
     return place < 0 ? process->n_books < BOOKS_PER_PROCESS_MAX : again >> place & 1;
 }
 
-/* One line of maps: "7f00-7f01 r--s 00000000 00:1b 1234   /run/memoir/0/1-2-malloc-3.book", perhaps
- * with " (deleted)". Cut into its range, inode and path; false if it is no book of ours. */
-static bool line_parse(char *line, struct mapped *ret)
+/* One line of maps of `len` bytes, of which " (deleted)" is cut off. False if it is no book of ours. */
+static bool line_parse(char *line, size_t len, struct procfs_mapping *ret)
 {
-    char *slash = strchr(line, '/');
-    if (!slash)
-        return false;
     static const char deleted[] = " (deleted)";
-    size_t len = strlen(slash);
-    if (len > strlen(deleted) && strcmp(slash + len - strlen(deleted), deleted) == 0)
-        slash[len - strlen(deleted)] = '\0';
-    if (!book_name_check(strrchr(slash, '/') + 1))
-        return false;
-    char *space = strchr(line, ' ');
-    if (!space || space > slash)
-        return false;
-    *space = '\0';
-    char perms[8];
-    uint64_t offset;
-    if (sscanf(space + 1, "%7s %" SCNx64 " %x:%x %" SCNu64, perms, &offset, &ret->dev_major,
-               &ret->dev_minor, &ret->inode) != 5)
-        return false;
-    ret->range = line;
-    ret->path = slash;
-    return true;
+    const size_t mark = sizeof(deleted) - 1;
+    if (len > mark && strcmp(line + len - mark, deleted) == 0)
+        line[len -= mark] = '\0';
+    const char *slash = memrchr(line, '/', len); /* most lines end here */
+    return slash && book_name_check(slash + 1) && procfs_mapping_parse(line, line + len, ret) &&
+           ret->name[0] == '/';
 }
 
 /* One file that looks like a book. */
 static int book_offer(struct foreign_scan *scan, int pid_fd, struct seen_process *process,
-                      const struct mapped *mapped, uint32_t *again)
+                      const struct procfs_mapping *mapped, uint32_t *again)
 {
     struct stat st = {0};
     MEMOIR_CLEANUP(closep)
@@ -215,7 +190,7 @@ static int book_offer(struct foreign_scan *scan, int pid_fd, struct seen_process
     }
     *again &= ~(1u << place);
     process->not_ready &= ~(1u << place);
-    int r = scan->each(book, process->pid, mapped->path, scan->context);
+    int r = scan->each(book, process->pid, mapped->name, scan->context);
     if (r != -EAGAIN)
         return r;
     process->not_ready |= 1u << place;
@@ -240,12 +215,12 @@ static int process_look(struct foreign_scan *scan, int pid_fd, struct seen_proce
     uint32_t again = process->not_ready;
     int r = 0;
     for (ssize_t n; r == 0 && (n = getline(&line, &size, maps)) > 0;) {
-        struct mapped mapped;
+        struct procfs_mapping mapped;
         if (++lines % LINES_PER_CLOCK == 0 && clock_monotonic_ns() - start > LOOK_NS)
             break;
         if (line[n - 1] == '\n')
-            line[n - 1] = '\0';
-        if (line_parse(line, &mapped) && wanted(process, mapped.inode, again))
+            line[--n] = '\0';
+        if (line_parse(line, (size_t)n, &mapped) && wanted(process, mapped.inode, again))
             r = book_offer(scan, pid_fd, process, &mapped, &again);
         if (scan->denied > denied || (process->n_books == BOOKS_PER_PROCESS_MAX && again == 0))
             break; /* the others of this process would be no better */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/procfs.h"
 #include "book/descriptor.h"
 #include "book/layout.h"
 
@@ -26,28 +27,13 @@ static ssize_t read_small(const char *path, char *buffer, size_t size)
     return n < 0 ? -error : n;
 }
 
-static uint64_t parse_number(const char **at, const char *end)
-{
-    uint64_t value = 0;
-    for (; *at < end && **at >= '0' && **at <= '9'; (*at)++)
-        value = value * 10 + (uint64_t)(**at - '0');
-    return value;
-}
-
-/* Field 22 of /proc/self/stat. The command (field 2) may hold anything, so count from its end. */
 static uint64_t start_ticks(void)
 {
     char text[1024];
-    ssize_t n = read_small("/proc/self/stat", text, sizeof(text));
-    if (n <= 0)
-        return 0;
-    const char *end = text + n;
-    const char *at = memrchr(text, ')', (size_t)n);
-    for (int field = 2; at && field < 22; field++) {
-        at = memchr(at, ' ', (size_t)(end - at));
-        at = at ? at + 1 : NULL;
-    }
-    return at ? parse_number(&at, end) : 0;
+    struct procfs_stat stat;
+    ssize_t n = read_small("/proc/self/stat", text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return procfs_stat_parse(text, &stat) ? stat.start_ticks : 0;
 }
 
 static int hex_digit(char c)
@@ -77,14 +63,7 @@ void book_boot_id(uint8_t ret_id[static 16])
 static void command_line(char *buffer, size_t size)
 {
     ssize_t n = read_small("/proc/self/cmdline", buffer, size - 1);
-    if (n <= 0)
-        return;
-    while (n > 0 && buffer[n - 1] == '\0')
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (buffer[i] == '\0')
-            buffer[i] = ' ';
-    buffer[n] = '\0';
+    procfs_command_line(buffer, n > 0 ? (size_t)n : 0);
 }
 
 static uint64_t clock_ns(clockid_t clock)
@@ -96,24 +75,6 @@ static uint64_t clock_ns(clockid_t clock)
 
 /* Inode of the time namespace that a machine starts with. */
 #define INITIAL_TIME_NS UINT64_C(0xeffffffa)
-
-/* Seconds and nanoseconds behind a name in /proc/self/timens_offsets, as nanoseconds. */
-static int64_t namespace_offset(const char *text, ssize_t n, const char *name)
-{
-    const char *end = text + n, *at = memmem(text, (size_t)n, name, strlen(name));
-    if (!at)
-        return 0;
-    at += strlen(name);
-    while (at < end && *at == ' ')
-        at++;
-    bool negative = at < end && *at == '-';
-    at += negative;
-    int64_t seconds = (int64_t)parse_number(&at, end);
-    while (at < end && *at == ' ')
-        at++;
-    int64_t ns = (int64_t)parse_number(&at, end);
-    return (negative ? -seconds : seconds) * 1000000000 + ns;
-}
 
 int64_t book_ticks_of(int64_t ns, uint64_t per_s)
 {
@@ -134,11 +95,12 @@ static void undo_time_namespace(struct book_header *header)
     char text[256];
     ssize_t n = info.st_ino == INITIAL_TIME_NS
                     ? 0
-                    : read_small("/proc/self/timens_offsets", text, sizeof(text));
+                    : read_small("/proc/self/timens_offsets", text, sizeof(text) - 1);
     if (n <= 0)
         return;
-    int64_t boottime_ns = namespace_offset(text, n, "boottime");
-    header->created_monotonic_ns -= (uint64_t)namespace_offset(text, n, "monotonic");
+    text[n] = '\0';
+    int64_t boottime_ns = procfs_time_offset(text, "boottime");
+    header->created_monotonic_ns -= (uint64_t)procfs_time_offset(text, "monotonic");
     header->start_ticks -= (uint64_t)book_ticks_of(boottime_ns, getauxval(AT_CLKTCK));
 }
 

@@ -101,8 +101,9 @@ static int pid_operand(const struct command *command, const struct operands *ope
 /* What the observer says of itself; -errno: there is none that we may ask. */
 static int status_ask(pid_t pid, struct buffer *out)
 {
-    char socket[108], why[TRACE_ASK_WHY_MAX];
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    char socket[TRACE_ASK_PATH_MAX], why[TRACE_ASK_WHY_MAX];
+    if (!trace_ask_heap_find(pid, NULL, socket))
+        return -ENOENT;
     MEMOIR_CLEANUP(closep)
     int fd = trace_ask_open(socket);
     return fd < 0 ? fd : trace_ask(fd, "status", out, why);
@@ -232,9 +233,10 @@ const struct command cmd_attach = {
 
 static int detach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
 {
-    char socket[108];
+    char socket[TRACE_ASK_PATH_MAX];
     int status = 0;
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    if (!trace_ask_heap_find(pid, NULL, socket))
+        trace_ask_heap_socket(pid, v->dir, socket);
     int r = v->socket ? -ENOENT : trace_observer_stop(socket);
     if (r == 0)
         return 0;

@@ -96,16 +96,8 @@ static int cannot(pid_t pid, int error)
 
 static bool comm_is(const char *pid, const char *name)
 {
-    char path[64];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(64);
-    snprintf(path, sizeof(path), "/proc/%.16s/comm", pid);
-    if (fs_read_file(path, &text) < 0)
-        return false;
-    buffer_string(&text);
-    if (text.len && text.data[text.len - 1] == '\n')
-        text.data[--text.len] = '\0';
-    return strcmp(buffer_string(&text), name) == 0;
+    char comm[PROC_COMM_MAX];
+    return proc_comm_read((pid_t)strtol(pid, NULL, 10), comm) == 0 && strcmp(comm, name) == 0;
 }
 
 /* Processes without a book, by the kernel's name. */

@@ -159,6 +159,19 @@ static bool wanted(const struct ledger_process *p, void *context)
     return operands->n == 0;
 }
 
+static bool wanted_other(uint64_t pid, const char *program, void *context)
+{
+    const struct operands *operands = context;
+    for (int i = 0; i < operands->n; i++) {
+        char *end;
+        unsigned long long number = strtoull(operands->words[i], &end, 10);
+        if (*operands->words[i] &&
+            (*end ? strcmp(operands->words[i], program) == 0 : number == pid))
+            return true;
+    }
+    return operands->n == 0;
+}
+
 static int parse(struct leaks_values *v)
 {
     if (v->view.json && v->view.csv)
@@ -255,6 +268,7 @@ static int ask(const struct leaks_values *v, const struct operands *operands,
         .ledger = ledger,
         .all = v->all,
         .wanted = wanted,
+        .wanted_other = wanted_other,
         .context = (void *)operands,
     };
     uint64_t watched_ns = 0;

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "cli/table.h"
 #include "cli/trace.h"
+#include "ledger/proc.h"
 #include "nvml/facts.h"
 #include "nvml/nvml.h"
 #include "nvml/owners.h"
@@ -161,20 +162,13 @@ static int owned_read(struct trace_source *source, struct owned *o)
 
 static void visible_of(pid_t pid, const struct nvml_facts *facts, struct visible *ret_visible)
 {
-    char path[64];
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer environment = BUFFER_INIT(ENVIRON_MAX);
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (char piece[4096]; fd >= 0;) {
-        ssize_t n = read(fd, piece, sizeof(piece));
-        if (n <= 0 || buffer_append(&environment, piece, (size_t)n) < 0)
-            break;
-    }
-    const char *bytes = environment.data ? environment.data : "";
-    visible_devices(visible_environ(bytes, environment.len, "CUDA_VISIBLE_DEVICES"),
-                    visible_environ(bytes, environment.len, "CUDA_DEVICE_ORDER"), facts->devices,
+    MEMOIR_CLEANUP(freep)
+    char *environment = malloc(ENVIRON_MAX);
+    ssize_t n = environment ? proc_file_read("/proc", pid, "environ", environment, ENVIRON_MAX) : 0;
+    const char *bytes = n > 0 ? environment : "";
+    size_t len = n > 0 ? (size_t)n : 0;
+    visible_devices(visible_environ(bytes, len, "CUDA_VISIBLE_DEVICES"),
+                    visible_environ(bytes, len, "CUDA_DEVICE_ORDER"), facts->devices,
                     facts->n_devices, ret_visible);
 }
 

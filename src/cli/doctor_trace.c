@@ -74,6 +74,12 @@ static void check_trace(struct doctor *d)
                     "attached to");
         fine = false;
     }
+    if (!trace_observer_parser_works()) {
+        doctor_find(d, DOCTOR_WARN, "seccomp filters must be allowed here",
+                    "memoir-observe cannot confine the process that parses files and memory of "
+                    "users: CUDA programs cannot be traced, nor running processes attached to");
+        fine = false;
+    }
     if (geteuid() != 0)
         doctor_find(d, DOCTOR_OK, NULL,
                     "tracing CUDA programs needs root; run sudo memoir doctor to check it");

@@ -68,6 +68,13 @@ static void trend_read(struct suspect *s, const json_t *points)
     }
 }
 
+/* Of a process that keeps no book. */
+static bool is_resident(const json_t *row)
+{
+    const char *space = json_string_value(json_object_get(row, "space"));
+    return space && strcmp(space, "resident") == 0;
+}
+
 static void fill(struct suspect *s, const json_t *row)
 {
     uint64_t level = number_of(row, "level", 0);
@@ -103,6 +110,10 @@ static void fill(struct suspect *s, const json_t *row)
     if (json_is_integer(json_object_get(row, "ordinal")))
         s->ordinal = (int32_t)number_of(row, "ordinal", 0);
     s->resident = s->outside = s->space && strcmp(s->space, "outside malloc") == 0;
+    if (is_resident(row)) {
+        s->resident = true;
+        s->site = text_of(row, "site");
+    }
     trend_read(s, json_object_get(row, "trend"));
 }
 
@@ -127,8 +138,12 @@ static int result_of(int fd, const char *question, json_t **ret_result)
 
 static bool is_wanted(const struct leaks_ask *ask, const json_t *row)
 {
-    const struct ledger_process *p =
-        ledger_process_find(ask->ledger, (pid_t)number_of(row, "pid", 0));
+    uint64_t pid = number_of(row, "pid", 0);
+    if (is_resident(row)) {
+        const char *program = json_string_value(json_object_get(row, "program"));
+        return ask->wanted_other(pid, program ? program : "", ask->context);
+    }
+    const struct ledger_process *p = ledger_process_find(ask->ledger, (pid_t)pid);
     return p && ask->wanted(p, ask->context);
 }
 
@@ -137,10 +152,11 @@ static int counts_ask(const struct leaks_ask *ask, int fd, struct suspects *s)
 {
     MEMOIR_CLEANUP(decrefp)
     json_t *result = NULL;
-    int r = result_of(fd,
-                      "{\"query\":{\"table\":\"leaks\",\"by\":\"pid,level\",\"where\":\"level>=0\","
-                      "\"show\":\"count,max(watched)\"}}",
-                      &result);
+    int r = result_of(
+        fd,
+        "{\"query\":{\"table\":\"leaks\",\"by\":\"pid,program,space,level\",\"where\":\"level>=0\","
+        "\"show\":\"count,max(watched)\"}}",
+        &result);
     if (r < 0)
         return r;
     size_t i;
@@ -169,7 +185,7 @@ static int rows_ask(const struct leaks_ask *ask, int fd, struct suspects *s)
         "{\"query\":{\"table\":\"leaks\",%s\"show\":\"pid,program,user,device,device_name,"
         "device_uid,ordinal,space,level,reason,why,confidence,growth,growth_blocks,freed_share,"
         "bytes,blocks,watched,growing,limit_in,limit_kind,limit,frame,key,book_inode,"
-        "site_number,uid,trend\"}}",
+        "site_number,uid,trend,site\"}}",
         ask->all ? "\"where\":\"level>=0\"," : "");
     int r = result_of(fd, question, &result);
     if (r < 0)

@@ -17,6 +17,8 @@ struct leaks_ask {
     bool all;                    /* rows of all verdicts */
     bool soon;                   /* also of sites that were not watched for long enough */
     bool (*wanted)(const struct ledger_process *process, void *context);
+    /* The same for a process that keeps no book, of which memoird watches the resident size. */
+    bool (*wanted_other)(uint64_t pid, const char *program, void *context);
     void *context;
 };
 

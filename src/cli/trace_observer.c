@@ -200,7 +200,13 @@ int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *option
     if (r < 0)
         return r;
     snprintf(s.pid, sizeof(s.pid), "%d", (int)pid);
-    snprintf(s.socket, sizeof(s.socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    char others[TRACE_ASK_PATH_MAX];
+    trace_ask_heap_socket(pid, options->dir, s.socket);
+    if (trace_ask_heap_find(pid, s.socket, others)) {
+        snprintf(why, TRACE_OBSERVER_WHY_MAX,
+                 "it is attached already, with another directory of books");
+        return -EALREADY;
+    }
     snprintf(sample, sizeof(sample), "%llu", (unsigned long long)options->sample_bytes);
     snprintf(blocks, sizeof(blocks), "%llu", (unsigned long long)options->blocks_max);
     add(&s, PROGRAM);
@@ -319,7 +325,8 @@ size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t
     return n;
 }
 
-int trace_observer_orphans(void)
+/* Its exit status, or -errno. */
+static int observer_run(const char *option, bool quiet)
 {
     char path[PATH_MAX];
     int status;
@@ -327,7 +334,10 @@ int trace_observer_orphans(void)
         return -ENOENT;
     pid_t child = fork();
     if (child == 0) {
-        execl(path, PROGRAM, "--remove-orphans", NULL);
+        int null = quiet ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+        if (null >= 0)
+            dup2(null, STDERR_FILENO);
+        execl(path, PROGRAM, option, NULL);
         _exit(127);
     }
     if (child < 0)
@@ -336,6 +346,16 @@ int trace_observer_orphans(void)
         if (errno != EINTR)
             return -errno;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -ECHILD;
+}
+
+int trace_observer_orphans(void)
+{
+    return observer_run("--remove-orphans", false);
+}
+
+bool trace_observer_parser_works(void)
+{
+    return observer_run("--check-parser", true) == 0;
 }
 
 /* A directory of pins belongs to an observer that holds the lock of its name. */

@@ -58,6 +58,9 @@ size_t trace_observer_each(void (*each)(void *context, const char *socket, pid_t
 /* Remove probes whose observer is gone; each is named on stdout by memoir-observe. An exit code of it, or -errno. */
 int trace_observer_orphans(void);
 
+/* Can the observer's parser give up its rights? Without that nothing is traced. Starts it: some milliseconds. */
+bool trace_observer_parser_works(void);
+
 /* Names of pinned probes whose observer is gone, separated by spaces: how many. Needs root. */
 struct buffer;
 size_t trace_observer_orphans_find(struct buffer *names);

@@ -214,6 +214,11 @@ static bool any(const struct ledger_process *process, void *context)
     return true;
 }
 
+static bool any_other(uint64_t pid, const char *program, void *context)
+{
+    return true;
+}
+
 /* One look cannot tell what grows: memoird has watched. */
 static int look_at_leaks(struct world *world, const struct world_options *options,
                          const struct query *query)
@@ -222,7 +227,8 @@ static int look_at_leaks(struct world *world, const struct world_options *option
                                 .ledger = world->ledger,
                                 .all = query_asks_unusual(query),
                                 .soon = query_asks_unusual(query),
-                                .wanted = any};
+                                .wanted = any,
+                                .wanted_other = any_other};
     uint64_t watched_ns = 0;
     suspects_release(&world->suspects);
     world->suspects = (struct suspects){0};

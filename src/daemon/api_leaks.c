@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
+#include "daemon/climbing.h"
 #include "daemon/daemon.h"
 #include "daemon/explaining.h"
 #include "daemon/growing.h"
@@ -145,6 +146,8 @@ static int evidence_take(struct daemon *daemon, const struct asking_viewer *view
     e->suspects.daemon = true;
     if (r >= 0)
         r = growing_each(daemon->growing, each_series, &(struct taking){e, &leaks, n});
+    if (r >= 0)
+        r = climbing_suspects(daemon->climbing, viewer, &e->suspects);
     if (r < 0)
         return r;
     parts_take(e, &leaks, n);

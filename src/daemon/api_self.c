@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "daemon/api_internal.h"
 #include "daemon/chores.h"
+#include "daemon/climbing.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_facts.h"
 #include "daemon/events.h"
@@ -238,6 +239,11 @@ static void watch_json(struct daemon *daemon, struct json *json)
     json_field_u64(json, "left_out", counts.left_out);
     json_field_u64(json, "bytes", counts.bytes);
     json_field_u64(json, "looks", looks);
+    struct climbing_facts untracked = climbing_facts(daemon->climbing);
+    json_field_u64(json, "untracked", untracked.watched);
+    json_field_u64(json, "untracked_left_out", untracked.left_out);
+    json_field_u64(json, "explanations", untracked.explanations);
+    json_field_double(json, "explanations_time", (double)(untracked.explain_ns / NS_PER_MS) / 1000);
     json_object_end(json);
 }
 

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/asking.h"
+#include "daemon/climbing.h"
 #include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/driver_facts.h"
@@ -46,6 +47,8 @@ static int leaks_open(struct asking_world *w, const struct query *query,
     int r = growing_leaks(w->daemon->growing, &options, &leaks);
     if (r >= 0)
         r = suspects_from(&leaks, &w->suspects);
+    if (r >= 0)
+        r = climbing_suspects(w->daemon->climbing, viewer, &w->suspects);
     w->suspects.daemon = true;
     w->world.suspects = &w->suspects;
     return r;

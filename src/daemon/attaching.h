@@ -1,7 +1,7 @@
 /* Heaps of running processes that probes account: `memoir attach` and the page's button.
  *
- * Each process has an observer of its own (memoir-observe --heap), which answers at TRACE_ASK_HEAP_SOCKET, whichever program started it, and
- * writes the book. memoird holds a connection to each of them. An observer that memoird started ends ATTACHING_LINGER_S after memoird
+ * Each process has an observer of its own (memoir-observe --heap), which answers at trace_ask_heap_socket(), whichever program started it, and
+ * writes the book. Observers of other directories than ours are not ours. memoird holds a connection to each of them. An observer that memoird started ends ATTACHING_LINGER_S after memoird
  * went, unless a new one holds it by then; one that `memoir attach` started runs by itself. What an observer that was killed
  * leaves, its book, is removed. All calls are the loop's. */
 #pragma once

@@ -19,6 +19,7 @@
 #include "base/fs.h"
 #include "base/helper.h"
 #include "base/log.h"
+#include "daemon/clustering_confine.h"
 #include "daemon/daemon.h"
 #include "daemon/loop.h"
 
@@ -103,23 +104,25 @@ static pid_t running(const struct clustering_server *s)
     return 0;
 }
 
+/* It confines itself first. */
 static int spawn(struct clustering_server *s, pid_t *ret_pid)
 {
-    char *const arguments[] = {(char *)"nats-server", (char *)"-c", s->config, NULL};
+    char *const arguments[] = {(char *)CLUSTERING_SERVER_HELPER, s->config, NULL};
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
+    if (!clustering_server_program())
+        return -ENOENT;
     helper_attributes_init(&attributes);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    static const char *const places[] = {"/usr/bin/nats-server", "/usr/sbin/nats-server",
-                                         "/usr/local/bin/nats-server"};
-    int r = ENOENT;
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places) && r == ENOENT; i++)
-        r = posix_spawn(ret_pid, places[i], &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    int r = posix_spawn(ret_pid, "/proc/self/exe", &actions, &attributes, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
+    if (r == 0 && geteuid() == 0 && !clustering_confine_whole())
+        log_warn("the kernel has no Landlock: the cluster's nats-server can use files of root's");
     return -r;
 }
 

@@ -158,6 +158,10 @@ static const struct config_key keys[] = {
     {"leaks-interval", CONFIG_DURATION, AT(leaks_interval_ns), "TIME", "1s",
      "Look so often, as long as that takes no more than 1 % of the time; a verdict needs 36 looks.",
      .min = 10 * NS_PER_MS, .max = 3600 * NS_PER_S},
+    {"leaks-untracked", CONFIG_DURATION, AT(leaks_untracked_ns), "TIME", "1min",
+     "Tell that a process grows that keeps no book, and which part of it, when its resident size has risen for so long; "
+     "0: do not watch such processes.",
+     .max = 3600 * NS_PER_S},
     {"socket", CONFIG_SOCKET, AT(socket), "PATH", "",
      "Listen at PATH for programs that report, query and subscribe in JSON lines; none: do not. "
      "Without it, /run/memoird/memoir.sock as root, else $XDG_RUNTIME_DIR/memoird.sock."},

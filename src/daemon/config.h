@@ -45,6 +45,7 @@ struct config {
     uint64_t growth_window_ns;
     bool leaks;
     uint64_t leaks_interval_ns;
+    uint64_t leaks_untracked_ns; /* 0: not */
     uint64_t history_size;
     uint64_t history_flush_ns;
     uint64_t history_values_per_user_max;

@@ -25,6 +25,7 @@
 #include "daemon/attaching.h"
 #include "daemon/behalf.h"
 #include "daemon/broker.h"
+#include "daemon/climbing.h"
 #include "daemon/clustering.h"
 #include "daemon/commands.h"
 #include "daemon/config_words.h"
@@ -275,10 +276,16 @@ static struct history_settings history_settings(const struct config *config)
     return settings;
 }
 
+static bool watches_untracked(const struct config *config)
+{
+    return config->leaks && config->leaks_untracked_ns > 0;
+}
+
 /* Without a table of processes, and */
 static void start_hosts(struct daemon *daemon)
 {
-    int r = hosts_new(daemon->config.history, (unsigned)daemon->config.probe_share, &daemon->hosts);
+    bool always = daemon->config.history || watches_untracked(&daemon->config);
+    int r = hosts_new(always, (unsigned)daemon->config.probe_share, &daemon->hosts);
     if (r < 0)
         log_error("cannot keep a table of all processes: %s", strerror(-r));
     if (r == 0)
@@ -344,6 +351,10 @@ static void start_growing(struct daemon *daemon)
                 : 0;
     if (r < 0)
         log_error("cannot watch for leaks: %s", strerror(-r));
+    if (r >= 0 && watches_untracked(&daemon->config))
+        r = climbing_new(daemon, daemon->config.leaks_untracked_ns, &daemon->climbing);
+    if (r < 0)
+        log_error("cannot watch processes that keep no book: %s", strerror(-r));
 }
 
 static void names_append(char *text, size_t size, const char *name)
@@ -588,6 +599,7 @@ void daemon_stop(struct daemon *daemon)
     behalf_table_free(daemon->behalf);
     pressure_free(daemon->pressure);
     history_free(daemon->history);
+    climbing_free(daemon->climbing);
     growing_free(daemon->growing);
     driver_facts_free(daemon->driver);
     attaching_free(daemon->attaching);

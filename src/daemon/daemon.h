@@ -16,6 +16,7 @@ struct commands;
 struct driver_facts;
 struct events;
 struct exit_watch;
+struct climbing;
 struct growing;
 struct history;
 struct hosts;
@@ -59,6 +60,7 @@ struct daemon {
     struct events *events;
     struct history *history;        /* NULL: none is kept */
     struct exit_watch *exits;       /* NULL: not configured */
+    struct climbing *climbing;      /* NULL: processes that keep no book are not watched */
     struct growing *growing;        /* NULL: call sites are not watched */
     struct pressure *pressure;      /* NULL: not published */
     struct hosts *hosts;            /* the process table; NULL: it cannot be read */

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/version.h"
 #include "daemon/api.h"
+#include "daemon/clustering_confine.h"
 #include "daemon/commands.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
@@ -49,6 +50,8 @@ int main(int argc, char **argv)
         return commands_help();
     if (nvml_worker_is_this(argc, argv))
         return nvml_worker_main();
+    if (argc == 2 && strcmp(argv[0], CLUSTERING_SERVER_HELPER) == 0)
+        return clustering_server_become(argv[1]);
     (void)tables_register();
     struct config config;
     enum config_action action;

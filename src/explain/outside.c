@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "ledger/proc.h"
 #include "profile/suspects.h"
 
 /* Runtimes whose own tools tell more. */
@@ -18,12 +19,15 @@ static const struct {
     const char *name, *advice;
 } advices[] = {
     {"CPython arenas",
-     "run it with PYTHONMALLOC=malloc (memoir run without --keep-pymalloc) to see which lines"},
+     "start it with 'memoir run' (without --keep-pymalloc) to see which lines hold it"},
     {"Java heap", "see jcmd PID GC.class_histogram"},
     {"JVM", "see jcmd PID VM.native_memory"},
     {"V8 heap", "take a heap snapshot (node --heapsnapshot-signal=SIGUSR2)"},
     {"Go heap", "see its pprof heap profile"},
     {"PHP", "see memory_get_usage() and its extensions"},
+    {"thread stacks", "count its threads: they may be started and never end"},
+    {"heap of malloc", "attach to it ('memoir attach', or the button on its page) or start it with "
+                       "'memoir run' to see which lines hold it"},
 };
 
 void outside_init(struct outside *g, pid_t pid, uint64_t now_ns)
@@ -40,24 +44,6 @@ void outside_release(struct outside *g)
     g->first = g->last = NULL;
 }
 
-/* The second number of statm, in pages. */
-static int resident_read(pid_t pid, uint64_t *ret_bytes)
-{
-    char path[64], text[128];
-    unsigned long long pages;
-    snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -ESRCH;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%*u %llu", &pages) != 1 || pages == 0)
-        return -ESRCH;
-    *ret_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-    return 0;
-}
-
 static void point_add(struct outside *g, uint64_t now_ns, uint64_t rss)
 {
     if (g->n == OUTSIDE_POINTS) {
@@ -69,18 +55,14 @@ static void point_add(struct outside *g, uint64_t now_ns, uint64_t rss)
     g->points[g->n++] = (struct detect_point){.time_ns = now_ns, .alloc_bytes = rss};
 }
 
-static void explanation_take(struct outside *g, uint64_t now_ns)
+void outside_explained(struct outside *g, struct explain *e, uint64_t begin_ns, uint64_t cost_ns)
 {
-    struct explain *e = calloc(1, sizeof(*e));
-    int r = e ? explain_take_apart(g->pid, getuid(), OUTSIDE_EXPLAIN_MS, e) : -ENOMEM;
-    uint64_t cost_ns = clock_monotonic_ns() - now_ns;
-    g->explain_ns = now_ns + cost_ns * OUTSIDE_SHARE + NS_PER_S;
-    if (r < 0) {
-        free(e);
+    g->explain_ns = begin_ns + cost_ns * OUTSIDE_SHARE + NS_PER_S;
+    if (!e)
         return;
-    }
     if (!g->first) {
         g->first = e;
+        g->first_ns = begin_ns - g->begin_ns;
         g->last = malloc(sizeof(*e));
         if (g->last)
             *g->last = *e;
@@ -88,22 +70,47 @@ static void explanation_take(struct outside *g, uint64_t now_ns)
         free(g->last);
         g->last = e;
     }
-    g->last_ns = now_ns - g->begin_ns;
+    g->last_ns = begin_ns - g->begin_ns;
+}
+
+static void explanation_take(struct outside *g, uint64_t now_ns)
+{
+    struct explain *e = calloc(1, sizeof(*e));
+    int r = e ? explain_take_apart(g->pid, getuid(), OUTSIDE_EXPLAIN_MS, e) : -ENOMEM;
+    uint64_t cost_ns = clock_monotonic_ns() - now_ns;
+    if (r < 0) {
+        free(e);
+        e = NULL;
+    }
+    outside_explained(g, e, now_ns, cost_ns);
+}
+
+int outside_note(struct outside *g, uint64_t now_ns)
+{
+    struct proc_memory memory;
+    if (now_ns < g->next_ns)
+        return 0;
+    g->next_ns = now_ns + g->interval_ns;
+    if (proc_memory_read(g->pid, &memory) < 0 || memory.rss_bytes == 0)
+        return -ESRCH;
+    uint64_t rss = memory.rss_bytes;
+    point_add(g, now_ns, rss);
+    return 0;
+}
+
+bool outside_due(const struct outside *g, uint64_t now_ns)
+{
+    uint64_t rss = g->n ? g->points[g->n - 1].alloc_bytes : 0;
+    return g->n && now_ns >= g->explain_ns &&
+           (!g->last || rss > g->last->rss_bytes + g->last->rss_bytes / 10);
 }
 
 int outside_look(struct outside *g, uint64_t now_ns)
 {
-    uint64_t rss;
-    if (now_ns < g->next_ns)
-        return 0;
-    g->next_ns = now_ns + g->interval_ns;
-    int r = resident_read(g->pid, &rss);
-    if (r < 0)
-        return r;
-    point_add(g, now_ns, rss);
-    if (now_ns >= g->explain_ns && (!g->last || rss > g->last->rss_bytes + g->last->rss_bytes / 10))
+    int r = outside_note(g, now_ns);
+    if (r == 0 && outside_due(g, now_ns))
         explanation_take(g, now_ns);
-    return 0;
+    return r;
 }
 
 void outside_ended(struct outside *g)
@@ -126,9 +133,21 @@ static uint64_t bytes_of(const struct explain *e, const struct explain_part *lik
 
 static void name_part(const struct explain_part *part, char name[static EXPLAIN_NAME_MAX])
 {
-    snprintf(name, EXPLAIN_NAME_MAX, "%s%s",
-             part->kind == EXPLAIN_REST ? "anonymous memory of an unknown owner at " : "",
-             part->name);
+    static const char *const before[EXPLAIN_KINDS] = {
+        [EXPLAIN_STACK] = "thread stacks: ",
+        [EXPLAIN_FILE] = "mapped file ",
+        [EXPLAIN_SHARED] = "shared memory ",
+        [EXPLAIN_DEVICE] = "device memory ",
+    };
+    if (part->kind == EXPLAIN_REST) { /* its mappings change when it grows */
+        snprintf(name, EXPLAIN_NAME_MAX, "anonymous memory of an unknown owner");
+        return;
+    }
+    const char *words = part->kind < EXPLAIN_KINDS ? before[part->kind] : NULL;
+    /* The beginning of a long path says the least. */
+    size_t room = EXPLAIN_NAME_MAX - 1 - (words ? strlen(words) : 0), len = strlen(part->name);
+    snprintf(name, EXPLAIN_NAME_MAX, "%s%s", words ? words : "",
+             part->name + (len > room ? len - room : 0));
 }
 
 static const char *advice_for(const char *name)
@@ -137,6 +156,21 @@ static const char *advice_for(const char *name)
         if (strncmp(name, advices[i].name, strlen(advices[i].name)) == 0)
             return advices[i].advice;
     return NULL;
+}
+
+/* The kind outside malloc that grew most; EXPLAIN_KINDS: none did. */
+static enum explain_kind kind_grown(const struct explain *a, const struct explain *b)
+{
+    enum explain_kind found = EXPLAIN_KINDS;
+    uint64_t most = 0;
+    for (enum explain_kind kind = 0; kind < EXPLAIN_KINDS; kind++) {
+        uint64_t before = explain_sum(a, kind), now = explain_sum(b, kind);
+        if (explain_is_malloc(kind) || now <= before || now - before <= most)
+            continue;
+        most = now - before;
+        found = kind;
+    }
+    return found;
 }
 
 void outside_compare(const struct explain *a, const struct explain *b, uint64_t span_ns,
@@ -148,15 +182,25 @@ void outside_compare(const struct explain *a, const struct explain *b, uint64_t 
         .rss_per_s = ((double)b->rss_bytes - (double)a->rss_bytes) / seconds,
         .heap_per_s = ((double)explain_sum_malloc(b) - (double)explain_sum_malloc(a)) / seconds,
     };
+    ret->kind = kind_grown(a, b);
     for (uint32_t i = 0; i < b->n_parts; i++) {
         const struct explain_part *part = &b->parts[i];
         uint64_t before = bytes_of(a, part), more = part->bytes > before ? part->bytes - before : 0;
-        if (explain_is_malloc(part->kind) || more <= most)
+        if (part->kind != ret->kind || more <= most)
             continue;
         most = more;
         name_part(part, ret->name);
     }
     ret->advice = advice_for(ret->name);
+}
+
+void outside_verdict_all(struct outside_verdict *v)
+{
+    if (v->heap_per_s * 2 <= v->rss_per_s)
+        return;
+    v->kind = EXPLAIN_HEAP;
+    snprintf(v->name, sizeof(v->name), "heap of malloc");
+    v->advice = advice_for(v->name);
 }
 
 void outside_largest(const struct explain *e, struct outside_verdict *ret)
@@ -190,7 +234,8 @@ void outside_name(const struct explain *e, struct suspect *s)
     s->why = why;
 }
 
-void outside_judge(const struct outside *g, struct outside_verdict *ret)
+/* With growth in malloc, too. */
+static void judge(const struct outside *g, struct outside_verdict *ret)
 {
     struct detect_result result;
     *ret = (struct outside_verdict){0};
@@ -198,15 +243,26 @@ void outside_judge(const struct outside *g, struct outside_verdict *ret)
         return;
     detect_judge(g->points, g->n,
                  &(struct detect_options){.needs_ns = g->needs_ns, .level_only = true}, &result);
-    uint64_t first_ns = NS_PER_S; /* of the first explanation */
-    outside_compare(g->first, g->last, g->last_ns > first_ns ? g->last_ns - first_ns : NS_PER_S,
-                    ret);
+    outside_compare(g->first, g->last,
+                    g->last_ns > g->first_ns ? g->last_ns - g->first_ns : NS_PER_S, ret);
     if (ret->rss_per_s <= 0)
         return;
     double share = ret->heap_per_s > 0 ? ret->heap_per_s / ret->rss_per_s : 0;
     ret->rss_per_s = result.bytes_per_s > 0 ? result.bytes_per_s : ret->rss_per_s;
     ret->heap_per_s = ret->rss_per_s * (share < 1 ? share : 1);
-    ret->grows = result.verdict == DETECT_GROWING && share < 0.5;
+    ret->grows = result.verdict == DETECT_GROWING;
+}
+
+void outside_judge(const struct outside *g, struct outside_verdict *ret)
+{
+    judge(g, ret);
+    ret->grows &= ret->heap_per_s * 2 < ret->rss_per_s;
+}
+
+void outside_judge_all(const struct outside *g, struct outside_verdict *ret)
+{
+    judge(g, ret);
+    outside_verdict_all(ret);
 }
 
 void outside_tell(const struct outside_verdict *v, struct buffer *out)

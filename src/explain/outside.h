@@ -31,13 +31,14 @@ struct outside {
     struct detect_point points[OUTSIDE_POINTS];
     size_t n;
     struct explain *first, *last; /* NULL: none yet; `last` is the one with the largest RSS */
-    uint64_t last_ns;             /* when that was, since the beginning */
+    uint64_t first_ns, last_ns;   /* when they were taken, since the beginning */
 };
 
 struct outside_verdict {
     bool grows;
     double rss_per_s, heap_per_s; /* bytes; the heap with its slack */
     char name[EXPLAIN_NAME_MAX];  /* the part outside malloc that grew most; "": none did */
+    enum explain_kind kind;       /* of that part */
     const char *advice;           /* what to do to see more; NULL: nothing is known */
 };
 
@@ -55,6 +56,13 @@ void outside_release(struct outside *growth);
  * by a tenth since the last explanation. */
 int outside_look(struct outside *growth, uint64_t now_ns);
 
+/* The same without explanations, for a caller that has them taken elsewhere: outside_due() tells when, and outside_explained() brings
+ * one that was begun at `begin_ns` and took `cost_ns`; the watch takes it over. */
+int outside_note(struct outside *growth, uint64_t now_ns);
+bool outside_due(const struct outside *growth, uint64_t now_ns);
+void outside_explained(struct outside *growth, struct explain *explain, uint64_t begin_ns,
+                       uint64_t cost_ns);
+
 /* The process has ended by itself: what it gave back last, in at most an eighth of the time, is no end of its growth. Interpreters
  * free all that they have when they exit. */
 void outside_ended(struct outside *growth);
@@ -65,6 +73,11 @@ void outside_compare(const struct explain *a, const struct explain *b, uint64_t 
 
 /* grows is set where the detector says so, and most of it is outside malloc. */
 void outside_judge(const struct outside *growth, struct outside_verdict *ret_verdict);
+
+/* The same for a process without a book, whose growth in malloc has no other verdict: then the part is the heap. */
+void outside_judge_all(const struct outside *growth, struct outside_verdict *ret_verdict);
+/* For outside_compare(): most of what grew is malloc's. */
+void outside_verdict_all(struct outside_verdict *verdict);
 
 /* "RSS grows by 15.0 MB/min, 0.2 MB/min of it in the heap: it is CPython arenas (pymalloc); ...", without full stop. */
 void outside_tell(const struct outside_verdict *verdict, struct buffer *out);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/procfs.h"
 #include "base/sum.h"
 
 enum { CHUNK = 256 << 10 }; /* the kernel gives at most a page or so a read, but may give more */
@@ -20,37 +21,6 @@ struct parser {
 };
 
 /* ---- lines ---- */
-
-static int hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool number(const char **at, int base, uint64_t *ret)
-{
-    uint64_t value = 0;
-    const char *p = *at;
-    int digit;
-    while ((digit = hex(*p)) >= 0 && digit < base) {
-        if (value > (UINT64_MAX - (uint64_t)digit) / (uint64_t)base)
-            return false;
-        value = value * (uint64_t)base + (uint64_t)digit;
-        p++;
-    }
-    if (p == *at)
-        return false;
-    *at = p;
-    *ret = value;
-    return true;
-}
-
-static bool skip(const char **at, char c)
-{
-    if (**at != c)
-        return false;
-    (*at)++;
-    return true;
-}
 
 /* The same path as that of the mapping before is stored once: a library has several. */
 static int name_add(struct smaps *smaps, const char *name, uint32_t *ret_name)
@@ -86,31 +56,26 @@ static int room_make(struct smaps *smaps)
     return 0;
 }
 
-/* "7f00-7f10 rw-p 00000000 08:01 1234   /path". */
 static int mapping_begin(struct smaps *smaps, const char *line)
 {
-    struct smaps_mapping m = {0};
-    uint64_t ignored;
-    const char *at = line;
-    if (!number(&at, 16, &m.start) || !skip(&at, '-') || !number(&at, 16, &m.end) ||
-        !skip(&at, ' ') || strlen(at) < 5 || m.start >= m.end ||
+    struct procfs_mapping m;
+    if (!procfs_mapping_parse(line, line + strlen(line), &m) ||
         (smaps->n && smaps->all[smaps->n - 1].end > m.start))
         return -EBADMSG;
-    m.readable = at[0] == 'r';
-    m.writable = at[1] == 'w';
-    m.executable = at[2] == 'x';
-    m.shared = at[3] == 's';
-    at += 4;
-    if (!skip(&at, ' ') || !number(&at, 16, &ignored) || !skip(&at, ' ') ||
-        !number(&at, 16, &ignored) || !skip(&at, ':') || !number(&at, 16, &ignored) ||
-        !skip(&at, ' ') || !number(&at, 10, &m.inode))
-        return -EBADMSG;
-    at += strspn(at, " ");
+    struct smaps_mapping mapping = {
+        .start = m.start,
+        .end = m.end,
+        .inode = m.inode,
+        .readable = m.readable,
+        .writable = m.writable,
+        .executable = m.executable,
+        .shared = m.shared,
+    };
     int r = room_make(smaps);
     if (r == 0)
-        r = name_add(smaps, at, &m.name);
+        r = name_add(smaps, m.name, &mapping.name);
     if (r == 0)
-        smaps->all[smaps->n++] = m;
+        smaps->all[smaps->n++] = mapping;
     return r;
 }
 
@@ -139,9 +104,9 @@ static int field_add(struct smaps *smaps, const char *line)
         size_t n = strlen(fields[i].name);
         if (line[0] != fields[i].name[0] || strncmp(line, fields[i].name, n) != 0)
             continue;
-        const char *at = line + n + strspn(line + n, " ");
+        const char *at = line + n;
         uint64_t kilobytes;
-        if (!number(&at, 10, &kilobytes) || strcmp(at, " kB") != 0 ||
+        if (!procfs_number(&at, &kilobytes) || strcmp(at, " kB") != 0 ||
             kilobytes > UINT64_MAX / 1024 || smaps->n == 0)
             return -EBADMSG;
         struct smaps_mapping *m = &smaps->all[smaps->n - 1];
@@ -155,9 +120,10 @@ static int field_add(struct smaps *smaps, const char *line)
 
 static int line_take(struct smaps *smaps, const char *line)
 {
-    if (hex(line[0]) >= 0)
+    bool field = line[0] >= 'A' && line[0] <= 'Z';
+    if (line[0] && !field)
         return mapping_begin(smaps, line);
-    return line[0] >= 'A' && line[0] <= 'Z' ? field_add(smaps, line) : line[0] ? -EBADMSG : 0;
+    return field ? field_add(smaps, line) : 0;
 }
 
 /* ---- the text ---- */

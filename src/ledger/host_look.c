@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/procfs.h"
 #include "ledger/host_parse.h"
 #include "ledger/host_rows.h"
 #include "ledger/name.h"
@@ -114,7 +115,7 @@ static void forget_program(struct host_row *row)
     row->rest_until_ns = 0;
 }
 
-static void stat_take(struct host_row *row, const struct host_stat *stat)
+static void stat_take(struct host_row *row, const struct procfs_stat *stat)
 {
     struct host_process *p = &row->p;
     if (memcmp(p->comm, stat->comm, sizeof(p->comm)) != 0) {
@@ -124,7 +125,7 @@ static void stat_take(struct host_row *row, const struct host_stat *stat)
     }
     p->state = stat->state;
     p->parent_pid = stat->parent;
-    p->kernel = stat->kernel;
+    p->kernel = stat->flags & PROCFS_KERNEL_THREAD;
     p->minor_faults = stat->minor_faults;
     p->major_faults = stat->major_faults;
     p->threads = stat->threads;
@@ -135,10 +136,10 @@ static void stat_take(struct host_row *row, const struct host_stat *stat)
 static bool stat_look(struct host *host, struct host_row *row, bool keep)
 {
     char text[TEXT_MAX];
-    struct host_stat stat;
+    struct procfs_stat stat;
     if (file_read(host, row->p.pid, "stat", &row->stat_fd, keep, text, sizeof(text)) <= 0)
         return false;
-    if (host_parse_stat(text, &stat) < 0) {
+    if (!procfs_stat_parse(text, &stat)) {
         row->p.valid &= ~(uint32_t)HOST_HAS_STAT;
         return true;
     }
@@ -184,9 +185,9 @@ static bool status_look(struct host *host, struct host_row *row, bool keep)
 
 static void memory_take(struct host *host, struct host_row *row, const char *text)
 {
-    struct host_statm statm;
+    struct procfs_statm statm;
     struct host_process *p = &row->p;
-    if (host_parse_statm(text, &statm) < 0 || statm.vms == 0) {
+    if (!procfs_statm_parse(text, &statm) || statm.vms == 0) {
         p->valid &= ~(uint32_t)HOST_HAS_MEMORY; /* the kernel's, or given up by one that ends */
         return;
     }

@@ -8,37 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/procfs.h"
 #include "book/lines.h"
 #include "book/meminfo.h"
 #include "ledger/host.h"
-
-enum { KERNEL_THREAD = 0x00200000 }; /* PF_KTHREAD in field 9 of stat */
-
-/* ---- small helpers ---- */
-
-/* A decimal number and where it ends; false when there is none. Past 2^64 it stays there. */
-static bool number_take(const char **at, uint64_t *ret)
-{
-    const char *p = *at;
-    uint64_t value = 0;
-    while (*p == ' ' || *p == '\t')
-        p++;
-    if (*p < '0' || *p > '9')
-        return false;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*p - '0'), &value))
-            value = UINT64_MAX;
-    *at = p;
-    *ret = value;
-    return true;
-}
-
-static uint64_t times(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
 
 static uint64_t plus(uint64_t a, uint64_t b)
 {
@@ -46,110 +19,28 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-/* "KEY:   123 kB" lines, taken one after the other. Fills in those that the table names; how many. */
-struct line {
-    const char *key;
-    uint64_t *ret;
-};
-
-static unsigned lines_take(const char *text, const struct line *lines, size_t n)
-{
-    unsigned found = 0;
-    while (text && *text) {
-        const char *end = strchr(text, '\n');
-        const char *colon = memchr(text, ':', end ? (size_t)(end - text) : strlen(text));
-        for (size_t i = 0; colon && i < n; i++) {
-            size_t len = strlen(lines[i].key);
-            const char *value = colon + 1;
-            uint64_t kib;
-            if ((size_t)(colon - text) != len || memcmp(text, lines[i].key, len) != 0 ||
-                !number_take(&value, &kib))
-                continue;
-            *lines[i].ret = times(kib, 1024);
-            found++;
-            break;
-        }
-        text = end ? end + 1 : NULL;
-    }
-    return found;
-}
 #define LINES(table) table, sizeof(table) / sizeof((table)[0])
 
 /* ---- of a process ---- */
-
-int host_parse_statm(const char *text, struct host_statm *ret_statm)
-{
-    struct host_statm statm;
-    uint64_t lib;
-    if (!number_take(&text, &statm.vms) || !number_take(&text, &statm.rss) ||
-        !number_take(&text, &statm.shared) || !number_take(&text, &statm.text) ||
-        !number_take(&text, &lib) || !number_take(&text, &statm.data))
-        return -EBADMSG;
-    *ret_statm = statm;
-    return 0;
-}
-
-int host_parse_stat(const char *text, struct host_stat *ret_stat)
-{
-    enum { FIRST = 4, LAST = 24 };
-    struct host_stat stat = {0};
-    uint64_t fields[LAST + 1] = {0};
-    /* The name may hold spaces, newlines and parentheses; the first and the last one enclose it. */
-    const char *open = strchr(text, '('), *close = strrchr(text, ')');
-    if (!open || !close || close < open || close[1] != ' ' || !isalpha((unsigned char)close[2]))
-        return -EBADMSG;
-    size_t len = (size_t)(close - open - 1);
-    if (len >= sizeof(stat.comm))
-        len = sizeof(stat.comm) - 1;
-    memcpy(stat.comm, open + 1, len);
-    stat.state = close[2];
-    const char *at = close + 3;
-    for (int i = FIRST; i <= LAST; i++) {
-        while (*at == ' ')
-            at++;
-        at += *at == '-'; /* no field of ours is ever negative but tpgid, which nobody asks for */
-        if (!number_take(&at, &fields[i]))
-            return -EBADMSG;
-    }
-    stat.parent = fields[4] <= INT32_MAX ? (pid_t)fields[4] : 0;
-    stat.kernel = fields[9] & KERNEL_THREAD;
-    stat.minor_faults = fields[10];
-    stat.major_faults = fields[12];
-    stat.threads = fields[20] <= UINT32_MAX ? (uint32_t)fields[20] : UINT32_MAX;
-    stat.start_ticks = fields[22];
-    stat.vms_bytes = fields[23];
-    stat.rss_pages = fields[24];
-    *ret_stat = stat;
-    return 0;
-}
-
-/* The first number of a line: the real one of "Uid:\t1000\t1000\t1000\t1000". Names come first in the file, and
- * the kernel writes their newlines in another way. */
-static bool first_take(const char *text, const char *line, uint64_t max, uint64_t *ret)
-{
-    const char *at = strstr(text, line);
-    if (!at)
-        return false;
-    at += strlen(line);
-    return number_take(&at, ret) && *ret <= max;
-}
 
 int host_parse_status(const char *text, struct host_status *ret_status)
 {
     struct host_status status = {0};
     uint64_t uid, group;
-    if (!first_take(text, "\nUid:", UINT32_MAX, &uid) ||
-        !first_take(text, "\nTgid:", INT32_MAX, &group))
+    const char *uids = procfs_status_value(text, "\nUid:");
+    const char *groups = procfs_status_value(text, "\nTgid:");
+    if (!uids || !procfs_number(&uids, &uid) || uid > UINT32_MAX || !groups ||
+        !procfs_number(&groups, &group) || group > INT32_MAX)
         return -EBADMSG;
     status.uid = (uint32_t)uid;
     status.group = (pid_t)group;
-    const struct line parts[] = {
+    const struct procfs_line parts[] = {
         {"RssAnon", &status.anon}, {"RssFile", &status.file}, {"RssShmem", &status.shmem},
         {"VmLib", &status.lib},    {"VmSwap", &status.swap},
     };
-    const struct line peak[] = {{"VmHWM", &status.peak}};
-    status.has_parts = lines_take(text, LINES(parts)) == sizeof(parts) / sizeof(parts[0]);
-    status.has_peak = lines_take(text, LINES(peak)) == 1;
+    const struct procfs_line peak[] = {{"VmHWM", &status.peak}};
+    status.has_parts = procfs_lines_parse(text, LINES(parts)) == sizeof(parts) / sizeof(parts[0]);
+    status.has_peak = procfs_lines_parse(text, LINES(peak)) == 1;
     *ret_status = status;
     return 0;
 }
@@ -157,16 +48,16 @@ int host_parse_status(const char *text, struct host_status *ret_status)
 int host_parse_rollup(const char *text, struct host_rollup *ret_rollup)
 {
     uint64_t pss = 0, clean = 0, dirty = 0, shared_dirty = 0, huge = 0;
-    const struct line lines[] = {
+    const struct procfs_line lines[] = {
         {"Pss", &pss},
         {"Private_Clean", &clean},
         {"Private_Dirty", &dirty},
         {"Shared_Dirty", &shared_dirty},
     };
-    const struct line hugetlb[] = {{"Private_Hugetlb", &huge}};
-    if (lines_take(text, LINES(lines)) != sizeof(lines) / sizeof(lines[0]))
+    const struct procfs_line hugetlb[] = {{"Private_Hugetlb", &huge}};
+    if (procfs_lines_parse(text, LINES(lines)) != sizeof(lines) / sizeof(lines[0]))
         return -EBADMSG;
-    (void)lines_take(text, LINES(hugetlb));
+    (void)procfs_lines_parse(text, LINES(hugetlb));
     ret_rollup->pss = pss;
     ret_rollup->uss = plus(plus(clean, dirty), huge);
     ret_rollup->dirty = plus(dirty, shared_dirty);

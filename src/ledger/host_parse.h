@@ -1,4 +1,4 @@
-/* Parsers of what /proc and cgroups say. Pure functions over text that ends with a 0: names in it are any
+/* Parsers of what /proc and cgroups say, beyond the formats of base/procfs.h. Pure functions over text that ends with a 0: names in it are any
  * bytes that a stranger chose, so everything is bounded and nothing is trusted. -EBADMSG when a text makes no
  * sense; outputs change on success only. */
 #pragma once
@@ -9,23 +9,6 @@
 #include <sys/types.h>
 
 struct host_system;
-
-struct host_statm {
-    uint64_t vms, rss, shared, text, data; /* pages */
-};
-int host_parse_statm(const char *text, struct host_statm *ret_statm);
-
-struct host_stat {
-    char comm[16];
-    char state;
-    pid_t parent;
-    bool kernel; /* a thread of the kernel */
-    uint64_t minor_faults, major_faults;
-    uint32_t threads;
-    uint64_t start_ticks; /* as it is written there */
-    uint64_t vms_bytes, rss_pages;
-};
-int host_parse_stat(const char *text, struct host_stat *ret_stat);
 
 struct host_status {
     uint32_t uid;

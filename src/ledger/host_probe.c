@@ -13,55 +13,28 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/elf_program.h"
+#include "base/procfs.h"
 #include "ledger/host_parse.h"
+#include "ledger/proc.h"
 
 enum {
     ENVIRON_MAX = 256 << 10, /* bytes that are looked at; schedulers put theirs anywhere */
     TEXT_MAX = 4096,
 };
 
-static int part_open(const char *proc, pid_t pid, const char *file)
-{
-    char path[512];
-    int len = snprintf(path, sizeof(path), "%s/%d/%s", proc, (int)pid, file);
-    if (len < 0 || (size_t)len >= sizeof(path))
-        return -ENAMETOOLONG;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return fd < 0 ? -errno : fd;
-}
-
-/* Up to size - 1 bytes, and a 0 behind them; how many. */
-static ssize_t part_read(const char *proc, pid_t pid, const char *file, char *ret_text, size_t size)
-{
-    MEMOIR_CLEANUP(closep)
-    int fd = part_open(proc, pid, file);
-    if (fd < 0)
-        return fd;
-    size_t len = 0;
-    while (len < size - 1) {
-        ssize_t n = read(fd, ret_text + len, size - 1 - len);
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
-    ret_text[len] = '\0';
-    return (ssize_t)len;
-}
-
 static void sizes_look(const char *proc, pid_t pid, struct host_probe *probe)
 {
     char text[TEXT_MAX];
     struct host_rollup rollup;
-    if (part_read(proc, pid, "smaps_rollup", text, sizeof(text)) > 0 &&
+    if (proc_file_read(proc, pid, "smaps_rollup", text, sizeof(text)) > 0 &&
         host_parse_rollup(text, &rollup) == 0) {
         probe->pss_bytes = rollup.pss;
         probe->uss_bytes = rollup.uss;
         probe->dirty_bytes = rollup.dirty;
         probe->valid |= HOST_HAS_PSS;
     }
-    if (part_read(proc, pid, "oom_score", text, sizeof(text)) > 0 && *text >= '0' && *text <= '9') {
+    if (proc_file_read(proc, pid, "oom_score", text, sizeof(text)) > 0 && *text >= '0' &&
+        *text <= '9') {
         probe->oom_score = (uint32_t)strtoul(text, NULL, 10);
         probe->valid |= HOST_HAS_OOM;
     }
@@ -69,32 +42,19 @@ static void sizes_look(const char *proc, pid_t pid, struct host_probe *probe)
 
 static void command_look(const char *proc, pid_t pid, struct host_probe *probe)
 {
-    ssize_t n = part_read(proc, pid, "cmdline", probe->command, sizeof(probe->command));
-    while (n > 0 && probe->command[n - 1] == '\0')
-        n--;
-    for (ssize_t i = 0; i < n; i++)
-        if (probe->command[i] == '\0')
-            probe->command[i] = ' ';
-    probe->command[n > 0 ? n : 0] = '\0';
-    if (n > 0)
+    ssize_t n = proc_file_read(proc, pid, "cmdline", probe->command, sizeof(probe->command));
+    if (procfs_command_line(probe->command, n > 0 ? (size_t)n : 0) > 0)
         probe->valid |= HOST_HAS_COMMAND;
-}
-
-/* Four equal numbers behind `key`? */
-static bool ids_equal(const char *status, const char *key)
-{
-    unsigned ids[4];
-    const char *at = strstr(status, key);
-    return at && sscanf(at + strlen(key), "%u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4 &&
-           ids[0] == ids[1] && ids[0] == ids[2] && ids[0] == ids[3];
 }
 
 /* The environment of a set-uid or set-gid program is not shown to its real user, whose row it is. */
 static bool is_plain(const char *proc, pid_t pid)
 {
     char text[TEXT_MAX];
-    return part_read(proc, pid, "status", text, sizeof(text)) > 0 && ids_equal(text, "\nUid:") &&
-           ids_equal(text, "\nGid:");
+    struct procfs_ids uids, gids;
+    return proc_file_read(proc, pid, "status", text, sizeof(text)) > 0 &&
+           procfs_status_ids(text, "\nUid:", &uids) && procfs_ids_are(&uids, uids.real) &&
+           procfs_status_ids(text, "\nGid:", &gids) && procfs_ids_are(&gids, gids.real);
 }
 
 static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
@@ -102,7 +62,7 @@ static void environ_look(const char *proc, pid_t pid, struct host_probe *probe)
     MEMOIR_CLEANUP(freep)
     char *text = malloc(ENVIRON_MAX);
     struct host_environment found;
-    ssize_t n = text ? part_read(proc, pid, "environ", text, ENVIRON_MAX) : -ENOMEM;
+    ssize_t n = text ? proc_file_read(proc, pid, "environ", text, ENVIRON_MAX) : -ENOMEM;
     if (n < 0)
         return;
     host_parse_environ(text, (size_t)n, &found);
@@ -152,7 +112,7 @@ static void program_look(const char *proc, pid_t pid, struct host_probe *probe)
     if (n > 0)
         probe->valid |= HOST_HAS_EXE;
     MEMOIR_CLEANUP(closep)
-    int fd = part_open(proc, pid, "exe");
+    int fd = proc_file_open(proc, pid, "exe");
     probe->tracked = fd < 0 ? HOST_TRACKED_UNKNOWN : (uint32_t)why_not(fd);
     if (probe->tracked != HOST_TRACKED_UNKNOWN)
         probe->valid |= HOST_HAS_TRACKED;
@@ -162,7 +122,7 @@ static void cgroup_look(const char *proc, pid_t pid, struct host_probe *probe)
 {
     char text[TEXT_MAX];
     bool v1;
-    if (part_read(proc, pid, "cgroup", text, sizeof(text)) <= 0 ||
+    if (proc_file_read(proc, pid, "cgroup", text, sizeof(text)) <= 0 ||
         host_parse_cgroup(text, probe->cgroup, sizeof(probe->cgroup), &v1) < 0)
         return;
     probe->cgroup_v1 = v1;

@@ -286,7 +286,13 @@ static const struct ledger_account *heap_of(const struct ledger_process *p)
     return NULL;
 }
 
-/* Growth that has no site, as far as it is worth a word: pages of libraries that come in, and what the allocator keeps, are not. */
+bool leaks_level_tells(const struct detect_result *r)
+{
+    return r->verdict == DETECT_GROWING && r->reason == DETECT_LEVEL_ONLY && r->z >= OUTSIDE_Z &&
+           r->rises >= OUTSIDE_RISES_MIN && r->grown_bytes >= OUTSIDE_BYTES_MIN;
+}
+
+/* Growth that has no site, as far as it is worth a word. */
 static int outside_take(struct take *take, const struct growth_series *series)
 {
     const struct detect_point *last = &series->points[series->n - 1];
@@ -301,8 +307,7 @@ static int outside_take(struct take *take, const struct growth_series *series)
     struct detect_options options = {.needs_ns = take->options->needs_ns, .level_only = true};
     struct detect_result *r = &leak.result;
     detect_judge(series->points, series->n, &options, r);
-    if (r->verdict != DETECT_GROWING || r->reason != DETECT_LEVEL_ONLY || r->z < OUTSIDE_Z ||
-        r->rises < OUTSIDE_RISES_MIN || r->grown_bytes < OUTSIDE_BYTES_MIN || !leak.account)
+    if (!leaks_level_tells(r) || !leak.account)
         return 0;
     take->leaks.judged++;
     take->leaks.verdicts[r->verdict]++;

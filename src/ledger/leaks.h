@@ -60,6 +60,10 @@ struct leaks {
     bool incomplete;                  /* the deadline came first, or a book could not be read */
 };
 
+/* Is growth of a resident size, of which only the level is known, worth a row: as unlikely by chance as a leak has to be, and large
+ * enough? Pages of libraries that come in, and what an allocator keeps, are not. */
+bool leaks_level_tells(const struct detect_result *result);
+
 /* Judge every series. 0 or -ENOMEM. About 5 µs a site, and the reading of sites for books with a suspect. */
 int leaks_take(struct growth *growth, const struct ledger *ledger,
                const struct leaks_options *options, struct leaks *ret_leaks);

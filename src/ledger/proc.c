@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <linux/nsfs.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,27 +15,50 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/procfs.h"
 
 enum {
-    PROC_TEXT_MAX = 4096,     /* status is the largest, about 1.5 kB */
+    PROC_TEXT_MAX = 8192,     /* status is the largest: 1.5 kB, and 6 bytes for each group */
     USER_NAMESPACES_MAX = 33, /* as deep as the kernel lets them be */
-    TASK_EXITING = 0x4,       /* PF_EXITING in field 9 of stat */
+    PROC_PATH_MAX = 512,      /* of a file of a process */
 };
+
+/* ---- any file ---- */
+
+int proc_file_open(const char *proc, pid_t pid, const char *file)
+{
+    char path[PROC_PATH_MAX];
+    int len = snprintf(path, sizeof(path), "%s/%d/%s", proc, (int)pid, file);
+    if (len < 0 || (size_t)len >= sizeof(path))
+        return -ENAMETOOLONG;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+ssize_t proc_file_read(const char *proc, pid_t pid, const char *file, char *ret_text, size_t size)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = proc_file_open(proc, pid, file);
+    if (fd < 0)
+        return fd;
+    size_t len = 0;
+    while (len < size - 1) {
+        ssize_t n = read(fd, ret_text + len, size - 1 - len);
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    ret_text[len] = '\0';
+    return (ssize_t)len;
+}
 
 /* Read /proc/PID/FILE as a string. */
 static int text_read(pid_t pid, const char *file, char text[static PROC_TEXT_MAX])
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? -ESRCH : -errno;
-    ssize_t n = read(fd, text, PROC_TEXT_MAX - 1);
-    if (n < 0)
-        return -errno;
-    text[n] = '\0';
-    return n == 0 ? -ESRCH : 0;
+    ssize_t n = proc_file_read("/proc", pid, file, text, PROC_TEXT_MAX);
+    return n == 0 || n == -ENOENT ? -ESRCH : n < 0 ? (int)n : 0;
 }
 
 /* ---- time namespaces ----
@@ -46,15 +68,6 @@ static int text_read(pid_t pid, const char *file, char text[static PROC_TEXT_MAX
 struct offsets {
     int64_t monotonic_ns, boottime_ns;
 };
-
-static int64_t offset_parse(const char *text, const char *name)
-{
-    const char *at = strstr(text, name);
-    int64_t seconds = 0, ns = 0;
-    if (!at || sscanf(at + strlen(name), "%" SCNd64 " %" SCNd64, &seconds, &ns) != 2)
-        return 0;
-    return seconds * (int64_t)NS_PER_S + ns;
-}
 
 static struct offsets offsets_read(void)
 {
@@ -66,8 +79,8 @@ static struct offsets offsets_read(void)
         stat("/proc/self/ns/time_for_children", &children) < 0 || own.st_ino != children.st_ino ||
         text_read(getpid(), "timens_offsets", text) < 0)
         return found;
-    found.monotonic_ns = offset_parse(text, "monotonic");
-    found.boottime_ns = offset_parse(text, "boottime");
+    found.monotonic_ns = procfs_time_offset(text, "monotonic");
+    found.boottime_ns = procfs_time_offset(text, "boottime");
     return found;
 }
 
@@ -98,60 +111,28 @@ uint64_t proc_initial_ticks(uint64_t ticks)
 
 /* ---- files ---- */
 
-/* Field `n` of stat, where `after_name` points behind the ')' that ends field 2. */
-static const char *stat_field(const char *after_name, int n)
-{
-    const char *at = after_name;
-    for (int field = 2; field < n; field++) {
-        at = strchr(at, ' ');
-        if (!at)
-            return NULL;
-        at++;
-    }
-    return at;
-}
-
-static uint64_t stat_number(const char *after_name, int n)
-{
-    const char *at = stat_field(after_name, n);
-    return at ? strtoull(at, NULL, 10) : 0;
-}
-
 int proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
 {
     char text[PROC_TEXT_MAX];
+    struct procfs_stat found;
     int r = text_read(pid, "stat", text);
     if (r < 0)
         return r;
-    /* The name may hold spaces and parentheses; the last one ends it. */
-    const char *at = strrchr(text, ')');
-    if (!at || !stat_field(at, 24))
+    if (!procfs_stat_parse(text, &found))
         return -EBADMSG;
     struct proc_stat stat = {
-        .state = *stat_field(at, 3),
-        .exiting = stat_number(at, 9) & TASK_EXITING,
-        .threads = (uint32_t)stat_number(at, 20),
-        .start_ticks = proc_initial_ticks(stat_number(at, 22)),
-        .vms_bytes = stat_number(at, 23),
-        .rss_bytes = stat_number(at, 24) * (uint64_t)sysconf(_SC_PAGESIZE),
-        .exit_status = (int32_t)stat_number(at, 52),
+        .state = found.state,
+        .exiting = found.flags & PROCFS_EXITING,
+        .threads = found.threads,
+        .start_ticks = proc_initial_ticks(found.start_ticks),
+        .vms_bytes = found.vms_bytes,
+        .rss_bytes = found.rss_pages * (uint64_t)sysconf(_SC_PAGESIZE),
+        .exit_status = procfs_stat_exit_status(&found),
     };
     /* A first thread that ended before the others is a zombie in a living process. */
     stat.dead = stat.state == 'X' || (stat.state == 'Z' && stat.threads <= 1);
     *ret_stat = stat;
     return 0;
-}
-
-/* The text behind "\nKEY:\t" in status, or NULL. */
-static const char *status_value(const char *text, const char *key)
-{
-    size_t len = strlen(key);
-    for (const char *at = text; at; at = strchr(at, '\n')) {
-        at += *at == '\n';
-        if (strncmp(at, key, len) == 0 && at[len] == ':')
-            return at + len + 1;
-    }
-    return NULL;
 }
 
 int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
@@ -161,29 +142,23 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids)
     if (r < 0)
         return r;
     struct proc_ids ids = {.real_gid = UINT32_MAX};
-    const char *uid = status_value(text, "Uid"), *gid = status_value(text, "Gid");
-    const char *parent = status_value(text, "PPid");
-    if (!uid || sscanf(uid, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32, &ids.real_uid,
-                       &ids.effective_uid, &ids.saved_uid, &ids.fs_uid) != 4)
+    struct procfs_ids uids, gids;
+    if (!procfs_status_ids(text, "\nUid:", &uids))
         return -EBADMSG;
-    if (gid)
-        (void)sscanf(gid, "%" SCNu32, &ids.real_gid);
+    ids.real_uid = uids.real;
+    ids.effective_uid = uids.effective;
+    ids.saved_uid = uids.saved;
+    ids.fs_uid = uids.fs;
+    if (procfs_status_ids(text, "\nGid:", &gids)) {
+        ids.real_gid = gids.real;
+        ids.one_gid = procfs_ids_are(&gids, gids.real);
+    }
+    const char *parent = procfs_status_value(text, "\nPPid:");
     ids.parent_pid = parent ? (pid_t)strtol(parent, NULL, 10) : 0;
     /* A long list of groups comes before it and may have used up the buffer. */
-    const char *permitted = status_value(text, "CapPrm");
+    const char *permitted = procfs_status_value(text, "\nCapPrm:");
     ids.permitted = permitted ? strtoull(permitted, NULL, 16) : UINT64_MAX;
-    const char *at = status_value(text, "NSpid");
-    while (at && *at && *at != '\n') {
-        char *end;
-        long value = strtol(at, &end, 10);
-        if (end == at)
-            break;
-        ids.inner_pid = (pid_t)value;
-        if (ids.levels < PROC_LEVELS_MAX)
-            ids.pids[ids.levels] = (pid_t)value;
-        ids.levels++;
-        at = end;
-    }
+    ids.levels = procfs_status_pids(text, ids.pids, PROC_LEVELS_MAX, &ids.inner_pid);
     *ret_ids = ids;
     return 0;
 }
@@ -198,19 +173,25 @@ int proc_comm_read(pid_t pid, char ret_comm[static PROC_COMM_MAX])
     return 0;
 }
 
+void proc_command_read(pid_t pid, char *ret_command, size_t size)
+{
+    ssize_t n = proc_file_read("/proc", pid, "cmdline", ret_command, size);
+    procfs_command_line(ret_command, n > 0 ? (size_t)n : 0);
+}
+
 int proc_memory_read(pid_t pid, struct proc_memory *ret_memory)
 {
     char text[PROC_TEXT_MAX];
     int r = text_read(pid, "statm", text);
     if (r < 0)
         return r;
-    uint64_t size, resident, shared;
-    if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3)
+    struct procfs_statm statm;
+    if (!procfs_statm_parse(text, &statm))
         return -EBADMSG;
-    if (size == 0)
+    if (statm.vms == 0)
         return -ESRCH; /* a kernel thread, or its memory is gone already */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    *ret_memory = (struct proc_memory){size * page, resident * page, shared * page};
+    *ret_memory = (struct proc_memory){statm.vms * page, statm.rss * page, statm.shared * page};
     return 0;
 }
 

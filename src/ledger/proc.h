@@ -3,8 +3,14 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+/* A file of a process below `proc` ("/proc"). Open: a descriptor or -errno. Read: up to size - 1 bytes and a 0 behind
+ * them; how many, or -errno. */
+int proc_file_open(const char *proc, pid_t pid, const char *file);
+ssize_t proc_file_read(const char *proc, pid_t pid, const char *file, char *ret_text, size_t size);
 
 struct proc_stat {
     char state;   /* 'R', 'S', 'Z' ... */
@@ -22,6 +28,7 @@ enum { PROC_LEVELS_MAX = 8 /* PID namespaces, from ours to that of the process *
 struct proc_ids {
     uint32_t real_uid, effective_uid, saved_uid, fs_uid;
     uint32_t real_gid;           /* UINT32_MAX: not told */
+    bool one_gid;                /* its other gids are the same */
     pid_t parent_pid;            /* in our own namespace */
     pid_t pids[PROC_LEVELS_MAX]; /* NSpid: ours first; of deeper ones, the outer ones */
     uint64_t permitted;          /* capabilities (CapPrm); all of them if the kernel did not say */
@@ -33,6 +40,10 @@ int proc_ids_read(pid_t pid, struct proc_ids *ret_ids);
 /* As the kernel calls it: 15 bytes at most, which the program can change. */
 enum { PROC_COMM_MAX = 64 };
 int proc_comm_read(pid_t pid, char ret_comm[static PROC_COMM_MAX]);
+
+/* Its command line, with spaces between the arguments; "" if it cannot be read. Reads memory of the process, which may be
+ * mapped from a file system that never answers. */
+void proc_command_read(pid_t pid, char *ret_command, size_t size);
 
 struct proc_memory {
     uint64_t vms_bytes, rss_bytes, shared_bytes;

@@ -25,7 +25,6 @@
 enum {
     RECORDS_PER_DEVICE = 1 + REGION_SPACES,
     RECORDS_MAX = 1 + REGION_BOOK_DEVICES_MAX * RECORDS_PER_DEVICE,
-    COMMAND_MAX = 1 << 20,
 };
 #define REGISTRY_OFFSET ((uint64_t)65536) /* a page boundary on every machine */
 
@@ -55,24 +54,6 @@ static union book_record *record_at(struct region_book *book, uint32_t number)
 
 /* ---- making one ---- */
 
-static void proc_text(pid_t pid, const char *file, char *out, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-    MEMOIR_CLEANUP(buffer_release)
-    struct buffer text = BUFFER_INIT(COMMAND_MAX);
-    if (fs_read_file(path, &text) < 0)
-        return;
-    size_t n = text.len < size - 1 ? text.len : size - 1;
-    memcpy(out, buffer_string(&text), n);
-    while (n > 0 && (out[n - 1] == '\0' || out[n - 1] == '\n'))
-        n--;
-    for (size_t i = 0; i < n; i++)
-        if (out[i] == '\0')
-            out[i] = ' ';
-    out[n] = '\0';
-}
-
 static void identity_write(struct book_header *h, const struct region_book_subject *subject)
 {
     book_identity_self(h); /* boot and time are ours; the rest is the subject's */
@@ -88,12 +69,14 @@ static void identity_write(struct book_header *h, const struct region_book_subje
     memset(h->comm, 0, sizeof(h->comm));
     memset(h->exe, 0, sizeof(h->exe));
     memset(h->command, 0, sizeof(h->command));
-    proc_text(subject->pid, "comm", h->comm, sizeof(h->comm));
+    char comm[PROC_COMM_MAX];
+    if (proc_comm_read(subject->pid, comm) == 0)
+        snprintf(h->comm, sizeof(h->comm), "%.15s", comm);
     if (subject->command_read)
         subject->command_read(subject->command_context, subject->pid, h->command,
                               sizeof(h->command));
     else
-        proc_text(subject->pid, "cmdline", h->command, sizeof(h->command));
+        proc_command_read(subject->pid, h->command, sizeof(h->command));
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)subject->pid);
     if (readlink(path, h->exe, sizeof(h->exe) - 1) < 0)

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/procfs.h"
 #include "ledger/proc.h"
 
 enum {
@@ -53,15 +54,12 @@ enum region_verdict region_owner_find(const struct region_slot *slot,
 /* "7f00-7f10 rw-s 00000000 00:1a 12 /dev/shm/tt_device_0_memory" */
 static void line_take(char *line, struct region_maps *maps)
 {
-    unsigned major_number, minor_number;
-    unsigned long long inode;
-    int at = 0;
+    struct procfs_mapping m;
     if (!strstr(line, "tt_device_") || maps->n == REGION_MAPS_MAX ||
-        sscanf(line, "%*x-%*x %*s %*x %x:%x %llu %n", &major_number, &minor_number, &inode, &at) !=
-            3)
+        !procfs_mapping_parse(line, line + strlen(line), &m))
         return;
-    maps->files[maps->n].dev = makedev(major_number, minor_number);
-    maps->files[maps->n++].ino = inode;
+    maps->files[maps->n].dev = makedev(m.dev_major, m.dev_minor);
+    maps->files[maps->n++].ino = m.inode;
 }
 
 static int maps_take(pid_t pid, struct region_maps *maps, size_t *left)

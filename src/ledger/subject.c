@@ -17,23 +17,10 @@
 #include "book/layout.h"
 #include "ledger/proc.h"
 
-/* Read the front of /proc/PID/FILE; the number of bytes, or -errno. */
-static ssize_t front_read(pid_t pid, const char *file, void *out, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, out, size);
-    return n < 0 ? -errno : n;
-}
-
 uint64_t subject_exec_id(pid_t pid)
 {
-    struct book_auxv auxv[BOOK_AUXV_MAX];
-    ssize_t got = front_read(pid, "auxv", auxv, sizeof(auxv));
+    struct book_auxv auxv[BOOK_AUXV_MAX + 1]; /* one more, for the 0 behind what is read */
+    ssize_t got = proc_file_read("/proc", pid, "auxv", (char *)auxv, sizeof(auxv));
     /* None: not permitted, or a kernel thread. */
     return got > 0 ? book_exec_id_of(auxv, (size_t)got / sizeof(auxv[0])) : 0;
 }
@@ -49,10 +36,11 @@ static uint64_t namespace_inode(pid_t pid, const char *name)
 static void names_read(pid_t pid, struct book_header *header)
 {
     char path[64];
-    ssize_t n = front_read(pid, "comm", header->comm, sizeof(header->comm) - 1);
-    header->comm[n > 0 ? n - (header->comm[n - 1] == '\n') : 0] = '\0';
+    char comm[PROC_COMM_MAX];
+    if (proc_comm_read(pid, comm) == 0)
+        snprintf(header->comm, sizeof(header->comm), "%.15s", comm);
     snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
-    n = readlink(path, header->exe, sizeof(header->exe) - 1);
+    ssize_t n = readlink(path, header->exe, sizeof(header->exe) - 1);
     header->exe[n > 0 ? n : 0] = '\0';
 }
 

@@ -214,15 +214,14 @@ static LATER void *malloc_any(size_t bytes, uintptr_t caller)
     return likely(block) ? done_slowly(block, bytes, caller) : no_memory();
 }
 
-/* Store the word of a block, and count it: all that is left where nothing is unusual. */
+/* Store the word of a block, and count it: all that is left where nothing is unusual. `slack`: bytes of the block beyond those asked for. */
 INLINE void *word_put(struct track_thread *t, const struct slab *s, struct word *words, void *block,
-                      size_t bytes, const struct track_site *entry)
+                      size_t bytes, uint32_t slack, const struct track_site *entry)
 {
     struct word *word = words_at(words, s, block);
     word->low = (uint32_t)entry->short_site + (uint32_t)t->stamp;
     /* Who reads from outside finds no word before its site. */
-    store_release(&word->high, (uint16_t)(((s->block_bytes - bytes) << WORD_SLACK_SHIFT) +
-                                          (uint32_t)t->generation));
+    store_release(&word->high, (uint16_t)((slack << WORD_SLACK_SHIFT) + (uint32_t)t->generation));
     count_alloc(t, entry->counters, bytes);
     return block;
 }
@@ -240,7 +239,8 @@ static LATER void *slab_ticked(void *block, size_t bytes, uintptr_t caller)
     t->budget -= (int64_t)bytes;
     if (unlikely(entry->key != caller))
         return done_unusually(block, bytes, caller);
-    return word_put(t, s, load_acquire(&s->words), block, bytes, entry);
+    uint32_t slack = s->block_bytes - (uint32_t)bytes;
+    return word_put(t, s, load_acquire(&s->words), block, bytes, slack, entry);
 }
 
 /* Count a block of a slab's that the budget has not been charged for: but for a last call where anything is unusual. A slab
@@ -250,7 +250,8 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
 {
     struct track_site *entry = track_site_entry(t, caller);
     struct word *words = load_acquire(&s->words);
-    if (unlikely(!words || s->block_bytes - bytes > WORD_SLACK_MAX))
+    uint32_t slack = s->block_bytes - (uint32_t)bytes;
+    if (unlikely(!words || slack > WORD_SLACK_MAX))
         return done_slowly(block, bytes, caller);
     if (unlikely(charge(&t->budget, bytes)))
         return slab_ticked(block, bytes, caller);
@@ -259,7 +260,7 @@ INLINE void *slab_done(struct track_thread *t, const struct slab *s, void *block
         if (entry->key != caller)
             return done_unusually(block, bytes, caller);
     }
-    return word_put(t, s, words, block, bytes, entry);
+    return word_put(t, s, words, block, bytes, slack, entry);
 }
 
 /* Where all is as usual, but that the slab which comes first has no block. */
@@ -368,13 +369,15 @@ INLINE struct book_site_counters *site_in(struct book_site_counters *page, uint3
 }
 
 /* Take the word of a block of this slab's, which is this process's and can be counted as freed at once; else it is as it was. An address
- * inside a block may lead to that block's word. */
+ * inside a block is refused. */
 INLINE bool word_take(struct track_thread *t, const struct slab *s, void *block, struct held *ret)
 {
     struct word *words = load_acquire(&s->words);
-    if (unlikely(!words || !slab_starts(s, block)))
+    uint32_t magic = load_relaxed(&s->magic);
+    uint64_t product = words_product(magic, s, block);
+    if (unlikely(!words || !words_starts(magic, product)))
         return false;
-    struct word *word = words_at(words, s, block);
+    struct word *word = &words[product >> 32];
     uint32_t high = word->high, low = word->low;
     struct book_site_counters *page =
         t->book.site_pages[(low >> WORD_SITE_SHIFT) / BOOK_SITES_PER_PAGE];
@@ -409,10 +412,9 @@ static LATER void free_any(void *block)
         free_slowly(block);
         return;
     }
-    size_t usable = core_usable(block);
-    if (usable)
+    if (core_usable(block) != 0)
         track_free(block);
-    if (unlikely(charge(&t->settle_left, usable)))
+    if (unlikely(settle_due(t)))
         track_settle(t);
     core_free(block);
 }
@@ -452,7 +454,7 @@ INLINE void free_counted(void *block, struct slab *s, bool has_heap)
         return;
     }
     count_free(t, old.site, old.bytes);
-    if (unlikely(charge(&t->settle_left, old.bytes)))
+    if (unlikely(settle_due(t)))
         free_settling(block, s);
     else
         give(block, s, has_heap);
@@ -487,6 +489,25 @@ static LATER void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
     return counted ? track_alloc(moved, bytes, caller) : moved;
 }
 
+/* As core_realloc(), for a block of a slab's that has had a word: it stays, or moves to a block that is at hand, as strings and lists do that
+ * grow; else it goes the long way. */
+static inline void *resize(struct slab *s, void *block, size_t bytes)
+{
+    struct heap *h = heap_own;
+    size_t had = s->block_bytes;
+    if (core_fits(had, bytes))
+        return block;
+    void *to = NULL;
+    if (likely(h && load_relaxed(&s->owner) == h && bytes <= SIZE_SMALL_MAX))
+        to = heap_pop_small(h, bytes);
+    if (unlikely(!to))
+        return core_realloc(block, request_of(bytes));
+    link_clear(to);
+    memcpy(to, block, had < bytes ? had : bytes);
+    heap_push(h, s, block);
+    return to;
+}
+
 void *account_realloc(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
@@ -494,7 +515,7 @@ void *account_realloc(void *block, size_t bytes, uintptr_t caller)
     if (unlikely(!track_may_alloc(t, &track_page.root.pass) || map_kind(block) != MAP_MACRO ||
                  bytes > BOOK_TRAILER_SIZE_MAX || !word_take(t, slab_of(block), block, &old)))
         return realloc_slowly(block, bytes, caller);
-    void *to = core_realloc(block, request_of(bytes));
+    void *to = resize(slab_of(block), block, bytes);
     if (unlikely(!to)) {
         old.place->high = old.high;
         return no_memory();

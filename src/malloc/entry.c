@@ -77,7 +77,8 @@ static __attribute__((noinline)) void *realloc_slab(void *block, size_t bytes, u
     struct heap *h = heap_fast;
     struct slab *s = slab_of(block);
     if (unlikely(load_relaxed(&s->owner) != h || bytes > SIZE_SMALL_MAX))
-        return divert_realloc(block, bytes, caller);
+        return h == &heap_accounted ? account_realloc(block, bytes, caller)
+                                    : divert_realloc(block, bytes, caller);
     if (unlikely(slab_refuses(s, block) || !slab_starts(s, block)))
         heap_error("realloc", block);
     size_t had = s->block_bytes;

@@ -18,6 +18,8 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
     void *block = NULL;
     if (likely(bytes <= h->direct_max)) {
         block = heap_pop(h, bytes);
+    } else if (h == &heap_accounted) {
+        return account_malloc_own(bytes, caller);
     } else if (likely(bytes <= SIZE_SMALL_MAX && h->direct_max)) {
         if (bytes <= SIZE_DIRECT_MAX)
             __builtin_unreachable(); /* which direct_max is then: size_class() need not look */
@@ -30,8 +32,9 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
     return entry_malloc_slowly(h, bytes, caller);
 }
 
-/* The program freed what is no block, and ends. It is called last, so that the short way saves no registers. */
-void entry_error(void *block) __attribute__((noinline, cold));
+/* The program freed what is no block, and ends. It is called last, so that the short way saves no registers: the compiler must not know that it does not
+ * return, or it keeps a frame for the call. */
+void entry_error(void *block) __attribute__((noipa, cold));
 
 /* What is not in one of our macro-blocks, or not in a near one. */
 void entry_free_further(void *block, uintptr_t caller) __attribute__((noinline));

@@ -165,8 +165,7 @@ static inline size_t slab_usable(const struct slab *s)
 static inline __attribute__((always_inline)) bool slab_starts(const struct slab *s,
                                                               const void *block)
 {
-    uint32_t distance = (uint32_t)((uintptr_t)block % MACRO_BYTES) - (slab_slice(s) << SLICE_SHIFT);
-    return size_divides(s->class, distance);
+    return size_divides(s->class, slab_distance(s, block));
 }
 
 /* May it be a block of that slab? Not seen is whether it was given out. */

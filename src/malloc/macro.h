@@ -98,7 +98,7 @@ struct slab {
             struct word large_word;
         };
     };
-    struct word *words; /* to find those of its blocks by: see words.h; NULL: it has none */
+    struct word *words; /* those of its blocks: see words.h; NULL: it has none */
 
     /* Everybody's. */
     uint64_t remote;        /* state, count and head: see below */
@@ -150,6 +150,15 @@ static inline unsigned slab_slice(const struct slab *s)
 static inline char *slab_memory(const struct slab *s)
 {
     return (char *)macro_of(s) + ((size_t)slab_slice(s) << SLICE_SHIFT);
+}
+
+/* Bytes between the start of a slab and an address in it. Descriptors lie in the order of their slices, so the distance between two descriptors is
+ * that of their slices, by a factor. */
+static inline uint32_t slab_distance(const struct slab *s, const void *address)
+{
+    static_assert((int)SLICE_BYTES % sizeof(*s) == 0, "a whole factor");
+    uint32_t start = (uint32_t)(uintptr_t)s * (SLICE_BYTES / sizeof(*s));
+    return ((uint32_t)(uintptr_t)address - start) % MACRO_BYTES;
 }
 
 /* The slab of a block, of which is known that its unit is MAP_MACRO. */

@@ -18,7 +18,7 @@
 #include "malloc/source.h"
 #include "malloc/words.h"
 
-enum { ROOT_ALIGN = 4096, ROOT_VERSION = 5 };
+enum { ROOT_ALIGN = 4096, ROOT_VERSION = 6 };
 #define ROOT_MAGIC "MEMOIRHP"
 
 struct malloc_root {

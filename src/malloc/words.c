@@ -12,10 +12,8 @@ bool words_attach(struct slab *s)
     void *array = lots_take(words_bytes(s));
     if (!array)
         return false;
-    uint32_t magic = words_magic(s->block_bytes);
-    uintptr_t words = (uintptr_t)array - words_skipped(magic, slab_slice(s));
-    store_relaxed(&s->magic, magic);
-    if (!cas_acq_rel(&s->words, &none, (struct word *)words))
+    store_relaxed(&s->magic, words_magic(s->block_bytes));
+    if (!cas_acq_rel(&s->words, &none, (struct word *)array))
         lots_give(array, words_bytes(s));
     return true;
 }
@@ -23,7 +21,7 @@ bool words_attach(struct slab *s)
 /* Whatever is there: blocks that were freed without our knowing would come back as live ones. */
 void words_detach_now(struct slab *s)
 {
-    void *array = (void *)words_array(s, slab_slice(s));
+    struct word *array = s->words;
     memset(array, 0, s->made * sizeof(struct word));
     s->words = NULL;
     lots_give(array, words_bytes(s));

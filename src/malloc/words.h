@@ -99,27 +99,27 @@ static inline bool word_read(struct word word, uint32_t generation, uint64_t sta
 
 /* ---- words of slabs ---- */
 
-/* A word is found by one multiplication of where its block lies in the macro-block: for blocks of a slab that follow each other the product
- * grows by the size of a word, in units of 2^32, and by a little more. What it is for the first of them is taken from slab.words
- * beforehand: so that is not where the array lies, but where it would have to for a slab that begins with the macro-block. */
+/* One multiplication of a block's distance from the start of its slab tells both: its upper half is the number of the block, and so of its
+ * word; the lower half is smaller than the factor where a block starts, and only there (size_divides()). */
 
-/* For slab.magic: the size of a word times 2^32, divided by that of the blocks and rounded up. So the little more is less than 1 for each
- * byte of the slab, and never comes to another multiple of 2^32: test_malloc_words.c tries all sizes at all places. */
+/* For slab.magic: 2^32 divided by the size of the blocks, rounded up. test_malloc_words.c tries all sizes at all places. */
 static inline uint32_t words_magic(uint32_t block_bytes)
 {
-    return (uint32_t)(((sizeof(struct word) << 32) + block_bytes - 1) / block_bytes);
+    return (uint32_t)(((UINT64_C(1) << 32) + block_bytes - 1) / block_bytes);
 }
 
-/* Bytes from slab.words to the array, of a slab that begins with this slice. */
-static inline size_t words_skipped(uint32_t magic, unsigned slice)
+/* That product, for an address in a slab that has words with this magic. */
+static inline __attribute__((always_inline)) uint64_t words_product(uint32_t magic,
+                                                                    const struct slab *s,
+                                                                    const void *block)
 {
-    return ((uint64_t)slice << SLICE_SHIFT) * magic >> 32;
+    return (uint64_t)slab_distance(s, block) * magic;
 }
 
-/* The array of a slab that has one, for who knows the slab from outside: not by slab.magic, which may be that of an earlier one. */
-static inline uintptr_t words_array(const struct slab *s, unsigned slice)
+/* Does a block start there? */
+static inline bool words_starts(uint32_t magic, uint64_t product)
 {
-    return (uintptr_t)s->words + words_skipped(words_magic(s->block_bytes), slice);
+    return (uint32_t)product < magic;
 }
 
 /* The word of a block of a slab that has `words`. For an address that is no block's this may be no word's, but is in the array. */
@@ -127,8 +127,7 @@ static inline __attribute__((always_inline)) struct word *words_at(struct word *
                                                                    const struct slab *s,
                                                                    const void *block)
 {
-    uint64_t place = (uint32_t)(uintptr_t)block % MACRO_BYTES;
-    return (struct word *)((char *)words + (place * load_relaxed(&s->magic) >> 32));
+    return &words[words_product(load_relaxed(&s->magic), s, block) >> 32];
 }
 
 /* Bytes of an array; two words more, for an address that is no block's, in what is left over at the end of a slab. */

@@ -13,7 +13,6 @@ enum {
     SEEN = 2 * CODE_RETURNS_INSTRUCTIONS,
     STEPS_MAX = 4 * CODE_RETURNS_INSTRUCTIONS,
     RAX = 0,
-    UP_MAX = 255 * 8,
 };
 
 /* A way from a jump to what follows. */
@@ -172,7 +171,7 @@ static int edge_look(struct walk *w, const struct edge *edge)
     if (!piece_read(w, edge->to, &at, &place.up, holds, &sure))
         return 0;
     place.result = holds[RAX];
-    if (!sure || place.result == PROBE_NONE || place.up > UP_MAX || place.up % 8)
+    if (!sure || place.result == PROBE_NONE || place.up > CODE_RETURNS_UP_MAX || place.up % 8)
         place = (struct code_return){.at = at, .slow = true};
     return place_add(w, &place);
 }

@@ -17,6 +17,7 @@
 enum {
     CODE_RETURNS_MAX = 64,            /* places of one function */
     CODE_RETURNS_INSTRUCTIONS = 8192, /* that are looked at */
+    CODE_RETURNS_UP_MAX = 2040,       /* bytes up to a return address: what a cookie can say */
 };
 
 /* A place from which the function returns for certain, if the condition holds. */

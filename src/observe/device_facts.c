@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "ledger/proc.h"
 #include "nvml/facts.h"
 #include "nvml/nvml.h"
 #include "nvml/visible.h"
@@ -200,21 +201,11 @@ int device_facts_fd(const struct device_facts *f)
     return f->fd;
 }
 
-/* How many bytes of its environment there are, at most DEVICE_FACTS_ENVIRON_MAX. */
+/* How many bytes of its environment there are, below DEVICE_FACTS_ENVIRON_MAX. */
 static size_t environment_read(char *text, pid_t pid)
 {
-    char path[64];
-    size_t len = 0;
-    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    MEMOIR_CLEANUP(closep)
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && text && len < DEVICE_FACTS_ENVIRON_MAX) {
-        ssize_t n = read(fd, text + len, DEVICE_FACTS_ENVIRON_MAX - len);
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
-    return len;
+    ssize_t n = text ? proc_file_read("/proc", pid, "environ", text, DEVICE_FACTS_ENVIRON_MAX) : 0;
+    return n > 0 ? (size_t)n : 0;
 }
 
 static bool thread_start(struct device_facts *f)

@@ -147,9 +147,9 @@ int elf_file_step(struct elf_file *f, uint64_t vaddr, const struct elf_stack *st
         .ask = {.kind = ELF_ASK_STEP,
                 .vaddr = vaddr,
                 .lo = stack->lo,
-                .stack_bytes = stack->n,
+                .payload_bytes = stack->n,
                 .regs = frame->regs},
-        .stack = stack->bytes,
+        .payload = stack->bytes,
         .told = &told,
         .told_bytes = sizeof(told),
     };

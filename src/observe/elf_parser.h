@@ -1,8 +1,11 @@
-/* elf_parser.h: the child that parses ELF files (elf_file.h).
+/* elf_parser.h: the child that parses what users wrote: ELF files (elf_file.h), objects of CPython (python_objects.h) and lists of
+ * libraries (link_map.h) in memory of their processes.
  *
  * It is this program again under another name, and has one socket and nothing else: no capability, no other descriptor, and a seccomp
- * filter (site/symbol_confine.h). It switches to the user `nobody` where the observer may change users; under memoird's unit it may not, and
- * the child stays root without a capability. A child that cannot be confined exits, and nothing is parsed. */
+ * filter (site/symbol_confine.h). It asks the observer for the bytes that it needs. For a question about memory of a process the observer
+ * reads that process only, and no more than the question can need. The child switches to the user `nobody` where the observer may change
+ * users; under memoird's unit it may not, and the child stays root without a capability. A child that cannot be confined exits, and
+ * nothing is parsed. */
 #pragma once
 
 #include <stdbool.h>

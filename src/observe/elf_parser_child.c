@@ -1,4 +1,4 @@
-/* The child that parses. See elf_parser.h. It trusts the observer, but not what it reads of files. */
+/* The child that parses. See elf_parser.h. It trusts the observer, but not what it reads of files and of memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,7 @@
 
 #include "base/deadline.h"
 #include "observe/elf_parser.h"
-#include "observe/elf_wire.h"
-#include "observe/stacks.h"
+#include "observe/elf_parser_child.h"
 #include "site/symbol_confine.h"
 
 enum {
@@ -25,11 +24,11 @@ struct parsed {
 };
 
 static struct parsed *files[ELF_PARSER_FILES_MAX];
-static uint8_t stack[STACK_BYTES_MAX];
+static _Alignas(8) uint8_t payload[ELF_WIRE_PAYLOAD_MAX];
 
 /* ---- the socket; without the observer there is nothing more to do ---- */
 
-static void send_all(const void *data, size_t len)
+void elf_child_send(const void *data, size_t len)
 {
     const uint8_t *at = data;
     while (len > 0) {
@@ -43,7 +42,7 @@ static void send_all(const void *data, size_t len)
     }
 }
 
-static void receive_all(void *data, size_t len)
+void elf_child_receive(void *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = recv(SOCKET, data, len, MSG_WAITALL);
@@ -57,7 +56,7 @@ static void receive_all(void *data, size_t len)
 }
 
 /* Bytes of the file that the question at hand is about: an elf_read_fn. */
-static int64_t read_remote(void *context, uint64_t offset, void *to, size_t n)
+int64_t elf_child_read(void *context, uint64_t offset, void *to, size_t n)
 {
     (void)context;
     struct elf_tell tell = {
@@ -68,12 +67,12 @@ static int64_t read_remote(void *context, uint64_t offset, void *to, size_t n)
     int64_t got;
     if (n == 0)
         return 0;
-    send_all(&tell, sizeof(tell));
-    receive_all(&got, sizeof(got));
+    elf_child_send(&tell, sizeof(tell));
+    elf_child_receive(&got, sizeof(got));
     if (got > (int64_t)tell.bytes)
         _exit(1);
     if (got > 0)
-        receive_all(to, (size_t)got);
+        elf_child_receive(to, (size_t)got);
     return got;
 }
 
@@ -86,8 +85,13 @@ static void done(int result, const struct parsed *file, bool beyond, const void 
         .beyond = beyond,
         .loaded_bytes = file ? elf_image_loaded_bytes(&file->image) : 0,
     };
-    send_all(&tell, sizeof(tell));
-    send_all(told, tell.bytes);
+    elf_child_send(&tell, sizeof(tell));
+    elf_child_send(told, tell.bytes);
+}
+
+void elf_child_done(int result, const void *told, size_t bytes)
+{
+    done(result, NULL, false, told, bytes);
 }
 
 /* ---- files ---- */
@@ -106,7 +110,7 @@ static void file_open(const struct elf_ask *ask)
     static struct elf_told_open told;
     file_close(ask->slot);
     struct parsed *file = calloc(1, sizeof(*file));
-    int r = file ? elf_image_init(&file->image, read_remote, NULL, ask->cluster) : -ENOMEM;
+    int r = file ? elf_image_init(&file->image, elf_child_read, NULL, ask->cluster) : -ENOMEM;
     if (r < 0) {
         if (file)
             elf_image_release(&file->image);
@@ -128,7 +132,7 @@ static void file_open(const struct elf_ask *ask)
 
 static void step(const struct elf_ask *ask, struct parsed *file)
 {
-    const struct elf_stack copied = {.lo = ask->lo, .bytes = stack, .n = ask->stack_bytes};
+    const struct elf_stack copied = {.lo = ask->lo, .bytes = payload, .n = ask->payload_bytes};
     struct elf_frame frame = {.regs = ask->regs};
     int r = elf_image_step(&file->image, ask->vaddr, &copied, &frame);
     struct elf_told_step told;
@@ -165,8 +169,8 @@ static void batch_send(void)
     struct elf_tell tell = {.kind = ELF_TELL_FUNCTIONS, .bytes = (uint32_t)batch.n};
     if (batch.n == 0)
         return;
-    send_all(&tell, sizeof(tell));
-    send_all(batch.bytes, batch.n);
+    elf_child_send(&tell, sizeof(tell));
+    elf_child_send(batch.bytes, batch.n);
     batch.n = 0;
 }
 
@@ -193,8 +197,8 @@ static void function_add(void *context, const struct elf_function *function)
 static void functions(const struct elf_ask *ask)
 {
     batch.n = 0;
-    int r = ask->kind == ELF_ASK_EXPORTS ? elf_exports(read_remote, NULL, function_add, NULL)
-                                         : elf_functions(read_remote, NULL, function_add, NULL);
+    int r = ask->kind == ELF_ASK_EXPORTS ? elf_exports(elf_child_read, NULL, function_add, NULL)
+                                         : elf_functions(elf_child_read, NULL, function_add, NULL);
     batch_send();
     done(r, NULL, false, NULL, 0);
 }
@@ -215,6 +219,16 @@ static void answer(const struct elf_ask *ask)
     case ELF_ASK_CLOSE:
         file_close(ask->slot);
         done(0, NULL, false, NULL, 0);
+        return;
+    case ELF_ASK_PLACE:
+    case ELF_ASK_RETURNS:
+    case ELF_ASK_FIRST:
+        elf_child_code(ask);
+        return;
+    case ELF_ASK_PYTHON_KEY:
+    case ELF_ASK_PYTHON_NAMES:
+    case ELF_ASK_LINK_MAP:
+        elf_child_process(ask, payload);
         return;
     }
     if (!file) {
@@ -248,15 +262,15 @@ int elf_parser_main(void)
     setrlimit(RLIMIT_FSIZE, &none);
     if (deadline_make() < 0 || symbol_confine_alone() < 0)
         return 1;
-    send_all(&ready, sizeof(ready));
+    elf_child_send(&ready, sizeof(ready));
     for (;;) {
         struct elf_ask ask;
         deadline_set(IDLE_MS);
-        receive_all(&ask, sizeof(ask));
-        if (ask.slot >= ELF_PARSER_FILES_MAX || ask.stack_bytes > sizeof(stack))
+        elf_child_receive(&ask, sizeof(ask));
+        if (ask.slot >= ELF_PARSER_FILES_MAX || ask.payload_bytes > sizeof(payload))
             return 1;
         ask.name[sizeof(ask.name) - 1] = '\0';
-        receive_all(stack, ask.stack_bytes);
+        elf_child_receive(payload, ask.payload_bytes);
         deadline_set(BUSY_MS);
         answer(&ask);
     }

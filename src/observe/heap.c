@@ -166,7 +166,8 @@ static int probes_load(struct heap *h)
     };
     int r = elf_parser_new(&h->parser);
     if (r < 0)
-        return fail(h, r, "cannot confine the parser of ELF files: %s", strerror(-r));
+        return fail(h, r, "cannot confine the parser of files and memory of users: %s",
+                    strerror(-r));
     r = heap_target_find(h->options->pid, h->parser, &h->target, h->why);
     if (r == 0)
         r = heap_kernel_open(&options, &h->kernel, h->why);

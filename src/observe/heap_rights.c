@@ -8,9 +8,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "ledger/proc.h"
 #include "observe/heap_internal.h"
-
-enum { STATUS_MAX = 8192 };
 
 /* A small file of /proc, as a string. False: it cannot be read. */
 static bool file_read(const char *path, char *text, size_t size)
@@ -20,21 +19,6 @@ static bool file_read(const char *path, char *text, size_t size)
     ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
     text[n > 0 ? n : 0] = '\0';
     return n > 0;
-}
-
-/* "Uid:\t1000\t1000\t1000\t1000": are all four this one? */
-static bool ids_are(const char *status, const char *key, uint32_t id)
-{
-    unsigned real, effective, saved, fs;
-    const char *line = strstr(status, key);
-    return line && sscanf(line + strlen(key), "%u %u %u %u", &real, &effective, &saved, &fs) == 4 &&
-           real == id && effective == id && saved == id && fs == id;
-}
-
-static bool has_capabilities(const char *status)
-{
-    const char *line = strstr(status, "\nCapPrm:");
-    return !line || strtoull(line + 8, NULL, 16) != 0;
 }
 
 static bool same_user_namespace(pid_t pid)
@@ -54,15 +38,15 @@ static bool yama_restricts(void)
 
 bool heap_may_trace(uint32_t uid, pid_t pid)
 {
-    char path[64], status[STATUS_MAX];
+    char path[64];
     struct stat st;
+    struct proc_ids ids;
     if (uid == 0)
         return true;
     const struct passwd *user = getpwuid(uid);
     uint32_t gid = user ? user->pw_gid : uid;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    if (!file_read(path, status, sizeof(status)) || !ids_are(status, "\nUid:", uid) ||
-        !ids_are(status, "\nGid:", gid) || has_capabilities(status))
+    if (proc_ids_read(pid, &ids) < 0 || !proc_ids_are(&ids, uid) || ids.real_gid != gid ||
+        !ids.one_gid || ids.permitted != 0)
         return false;
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
     return stat(path, &st) == 0 && st.st_uid == uid && /* root's, if it may not be dumped */

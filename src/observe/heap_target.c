@@ -9,11 +9,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "observe/code_instruction.h"
-#include "observe/code_returns.h"
+#include "observe/code_file.h"
 #include "observe/elf_file.h"
 #include "observe/link_map.h"
-#include "observe/probe_place.h"
 #include "observe/targets.h"
 
 enum { MODULES_MAX = 2048, CANDIDATES_MAX = 16 };
@@ -167,13 +165,11 @@ static void function_take(void *context, const struct elf_function *function)
 }
 
 /* Two names of one function are one probe. */
-static void file_add(struct heap_target_file *file, uint64_t offset, uint64_t bytes, uint32_t role)
+static void file_add(struct heap_target_file *file, struct elf_parser *parser, uint64_t offset,
+                     uint64_t bytes, uint32_t role)
 {
-    uint8_t code[PROBE_PLACE_BYTES];
     struct probe_place place;
-    size_t most = bytes && bytes < sizeof(code) ? (size_t)bytes : sizeof(code);
-    ssize_t n = pread(file->fd, code, most, (off_t)offset);
-    probe_place_find(code, n > 0 ? (size_t)n : 0, arguments_of(role), &place);
+    code_file_place(parser, elf_file_pread, &file->fd, offset, bytes, arguments_of(role), &place);
     for (size_t i = 0; i < file->n; i++)
         if (file->functions[i].offset == offset + place.offset)
             return;
@@ -182,14 +178,6 @@ static void file_add(struct heap_target_file *file, uint64_t offset, uint64_t by
     file->slow += !place.cheap;
     file->functions[file->n++] = (struct heap_function){
         offset + place.offset, HEAP_COOKIE(role, place.at[0], place.at[1], place.at[2])};
-}
-
-/* The context is a file. */
-static size_t code_read(void *context, uint64_t at, uint8_t *to, size_t n)
-{
-    const struct heap_target_file *file = context;
-    ssize_t got = at > INT64_MAX ? -1 : pread(file->fd, to, n, (off_t)at);
-    return got > 0 ? (size_t)got : 0;
 }
 
 /* A jump that leads to a ret either way is two places, and one probe: it can have one cookie. */
@@ -205,10 +193,10 @@ static bool return_join(struct heap_function *there, uint32_t cookie)
 }
 
 /* Where a function returns. False: that is not known, or there is no room. */
-static bool returns_add(struct heap_target_file *file, uint64_t offset)
+static bool returns_add(struct heap_target_file *file, struct elf_parser *parser, uint64_t offset)
 {
     struct code_return places[CODE_RETURNS_MAX];
-    int n = code_returns_find(code_read, file, offset, places);
+    int n = code_file_returns(parser, elf_file_pread, &file->fd, offset, places);
     if (n < 0)
         return false;
     for (int i = 0; i < n; i++) {
@@ -228,11 +216,10 @@ static bool returns_add(struct heap_target_file *file, uint64_t offset)
 }
 
 /* Does a function only jump to another one that is probed itself? */
-static bool is_alias(const struct heap_target_file *file, const struct found *f, uint64_t offset)
+static bool is_alias(struct heap_target_file *file, struct elf_parser *parser,
+                     const struct found *f, uint64_t offset)
 {
-    uint8_t code[CODE_INSTRUCTION_MAX];
-    size_t n = code_read((void *)file, offset, code, sizeof(code));
-    struct code_instruction first = code_instruction_read(code, n);
+    struct code_instruction first = code_file_first(parser, elf_file_pread, &file->fd, offset);
     uint64_t target = offset + (uint64_t)first.target;
     if (first.flow != CODE_JUMP)
         return false;
@@ -246,27 +233,29 @@ static bool is_alias(const struct heap_target_file *file, const struct found *f,
 }
 
 /* operator new that may throw: at its entry and where it returns. */
-static void operator_add(struct heap_target_file *file, const struct found *f, size_t i)
+static void operator_add(struct heap_target_file *file, struct elf_parser *parser,
+                         const struct found *f, size_t i)
 {
     uint64_t offset = f->operators[i].offset;
     uint32_t role = f->operators[i].role;
-    if (is_alias(file, f, offset))
+    if (is_alias(file, parser, f, offset))
         return;
     if (role == HEAP_NEW_RETURN || role == HEAP_NEW)
-        file->news |= !returns_add(file, offset);
+        file->news |= !returns_add(file, parser, offset);
     if (role != HEAP_NEW_RETURN)
-        file_add(file, offset, f->operators[i].bytes, role);
+        file_add(file, parser, offset, f->operators[i].bytes, role);
 }
 
 /* All of one prefix, and the operators beside malloc itself, unless they are those of the C++ library, which call it. reallocarray() of the C library calls realloc(), that of others does not. */
-static void file_fill(struct heap_target_file *file, const struct found *f, size_t prefix)
+static void file_fill(struct heap_target_file *file, struct elf_parser *parser,
+                      const struct found *f, size_t prefix)
 {
     for (size_t i = 0; i < f->n[prefix]; i++)
         if (f->functions[prefix][i].role != HEAP_REALLOCARRAY || !f->libc)
-            file_add(file, f->functions[prefix][i].offset, f->functions[prefix][i].bytes,
+            file_add(file, parser, f->functions[prefix][i].offset, f->functions[prefix][i].bytes,
                      f->functions[prefix][i].role);
     for (size_t i = 0; prefix == 0 && f->news && !f->libc && i < f->n_operators; i++)
-        operator_add(file, f, i);
+        operator_add(file, parser, f, i);
 }
 
 /* ---- the process ---- */
@@ -412,7 +401,8 @@ static struct heap_target_file *target_add(struct heap_target *target, struct ca
 }
 
 /* The first one that has malloc itself, and those with names of their own. */
-static void target_choose(struct candidates *c, struct heap_target *target)
+static void target_choose(struct candidates *c, struct elf_parser *parser,
+                          struct heap_target *target)
 {
     static const char *const by_prefix[PREFIXES] = {"malloc", "jemalloc", "jemalloc", "tcmalloc",
                                                     "mimalloc"};
@@ -424,7 +414,7 @@ static void target_choose(struct candidates *c, struct heap_target *target)
         if (!chosen && one->found.mallocs[0] && one->found.frees[0]) {
             chosen = true;
             file = target_add(target, one);
-            file_fill(file, &one->found, 0);
+            file_fill(file, parser, &one->found, 0);
             snprintf(target->allocator, sizeof(target->allocator), "%s", name ? name : "malloc");
             continue;
         }
@@ -432,7 +422,7 @@ static void target_choose(struct candidates *c, struct heap_target *target)
             if (!one->found.mallocs[p] || !one->found.frees[p] || one->found.mallocs[0])
                 continue;
             file = file ? file : target_add(target, one);
-            file_fill(file, &one->found, p);
+            file_fill(file, parser, &one->found, p);
             snprintf(target->allocator, sizeof(target->allocator), "%s", by_prefix[p]);
         }
     }
@@ -475,10 +465,10 @@ int heap_target_find(pid_t pid, struct elf_parser *parser, struct heap_target *r
         if (!is_loader(s->modules[i].path))
             candidate_try(s, &c, &s->modules[i]);
     }
-    link_map_each(pid, order_set, &c);
+    link_map_each(pid, parser, order_set, &c);
     qsort(c.all, c.n, sizeof(c.all[0]), by_order);
     *ret_target = (struct heap_target){0};
-    target_choose(&c, ret_target);
+    target_choose(&c, parser, ret_target);
     if (ret_target->n > 0)
         return 0;
     snprintf(

@@ -35,6 +35,7 @@ enum {
     OPTION_USER_QUOTA,
     OPTION_TWO_LINKS,
     OPTION_ORPHANS,
+    OPTION_CHECK_PARSER,
     OPTION_HEAP,
     OPTION_KEEP_ENDED,
     OPTION_FOR,
@@ -66,6 +67,7 @@ static const struct option options_known[] = {
     {"user-quota", required_argument, NULL, OPTION_USER_QUOTA},
     {"two-links", no_argument, NULL, OPTION_TWO_LINKS},
     {"remove-orphans", no_argument, NULL, OPTION_ORPHANS},
+    {"check-parser", no_argument, NULL, OPTION_CHECK_PARSER},
     {"heap", no_argument, NULL, OPTION_HEAP},
     {"keep-ended", no_argument, NULL, OPTION_KEEP_ENDED},
     {"for", required_argument, NULL, OPTION_FOR},
@@ -102,6 +104,7 @@ static const char help[] =
     "                        limits, of all processes, of one and of one user's\n"
     "  --two-links           probe the return of every call, as kernels before 6.13 must\n"
     "  --remove-orphans      remove probes whose observer is gone, and exit\n"
+    "  --check-parser        check that the process that parses files and memory of users can give up its rights, and exit\n"
     "  --heap                probes on the allocator of the process; of the other options it takes --socket, --dir, --ready, --linger,\n"
     "                        --blocks-max, --two-links and:\n"
     "  --keep-ended          leave the book when the process ends, for memoird\n"
@@ -121,6 +124,18 @@ static bool number_read(const char *text, unsigned long max, unsigned long *ret_
         return false;
     *ret_value = value;
     return true;
+}
+
+static int parser_check(void)
+{
+    struct elf_parser *parser;
+    int r = elf_parser_new(&parser);
+    if (r < 0) {
+        fprintf(stderr, "memoir-observe: cannot confine the parser: %s\n", strerror(-r));
+        return 1;
+    }
+    elf_parser_free(parser);
+    return 0;
 }
 
 static void orphan_tell(void *context, const char *name)
@@ -240,6 +255,8 @@ static int option_take(int option, const char *name, struct observer_options *o,
         break;
     case OPTION_ORPHANS:
         return kernel_orphans(true, orphan_tell, NULL) < 0 ? 1 : 0;
+    case OPTION_CHECK_PARSER:
+        return parser_check();
     case OPTION_VERBOSE:
         log_set_level(LOG_LEVEL_DEBUG);
         break;

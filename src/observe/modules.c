@@ -11,6 +11,7 @@
 #include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/fs.h"
+#include "base/procfs.h"
 
 /* ---- modules of a process ---- */
 
@@ -87,60 +88,6 @@ struct module_range *module_map_range(const struct module_map *map, uint64_t pc)
     return low < map->n_ranges && map->ranges[low].start <= pc ? &map->ranges[low] : NULL;
 }
 
-/* ---- maps ---- */
-
-static bool number_take(const char **at, const char *end, unsigned base, uint64_t *ret)
-{
-    uint64_t v = 0;
-    const char *p = *at;
-    for (; p < end; p++) {
-        unsigned digit;
-        if (*p >= '0' && *p <= '9')
-            digit = (unsigned)(*p - '0');
-        else if (*p >= 'a' && *p <= 'f')
-            digit = (unsigned)(*p - 'a') + 10;
-        else
-            break;
-        if (digit >= base || v >> 60)
-            return false;
-        v = v * base + digit;
-    }
-    bool some = p > *at;
-    *at = p;
-    *ret = v;
-    return some;
-}
-
-static bool byte_take(const char **at, const char *end, char c)
-{
-    if (*at == end || **at != c)
-        return false;
-    ++*at;
-    return true;
-}
-
-/* "start-end perms offset major:minor inode   name"; *ret_name is what follows the blanks. */
-static bool line_parse(const char *at, const char *end, struct module_range *range, bool *ret_exec,
-                       const char **ret_name)
-{
-    uint64_t major, minor;
-    if (!number_take(&at, end, 16, &range->start) || !byte_take(&at, end, '-') ||
-        !number_take(&at, end, 16, &range->end) || !byte_take(&at, end, ' ') || end - at < 5)
-        return false;
-    *ret_exec = at[2] == 'x';
-    at += 4;
-    if (!byte_take(&at, end, ' ') || !number_take(&at, end, 16, &range->offset) ||
-        !byte_take(&at, end, ' ') || !number_take(&at, end, 16, &major) ||
-        !byte_take(&at, end, ':') || !number_take(&at, end, 16, &minor) ||
-        !byte_take(&at, end, ' ') || !number_take(&at, end, 10, &range->ino))
-        return false;
-    range->dev = makedev((unsigned)major, (unsigned)minor);
-    while (at < end && *at == ' ')
-        at++;
-    *ret_name = at;
-    return range->start < range->end;
-}
-
 static uint32_t kind_of(const struct module_range *range, const char *name, size_t len)
 {
     static const char trampoline[] = "[uprobes";
@@ -203,12 +150,11 @@ int module_map_parse(struct module_map *map, const char *text, size_t len)
     if (!names)
         return -ENOMEM;
     for (const char *line = text; line < end;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line)), *name;
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
-        struct module_range range = {0};
-        bool executable;
-        if (line_parse(line, stop, &range, &executable, &name) && executable &&
-            (n == 0 || range.start >= ranges[n - 1].end)) {
+        struct procfs_mapping m;
+        if (procfs_mapping_parse(line, stop, &m) && m.executable &&
+            (n == 0 || m.start >= ranges[n - 1].end)) {
             if (n == MODULE_RANGES_MAX) {
                 cut = true;
                 break;
@@ -223,9 +169,16 @@ int module_map_parse(struct module_map *map, const char *text, size_t len)
                 }
                 ranges = more;
             }
-            range.kind = kind_of(&range, name, (size_t)(stop - name));
-            range.name = (uint32_t)names_len;
-            names_len += name_copy(names + names_len, name, (size_t)(stop - name));
+            struct module_range range = {
+                .start = m.start,
+                .end = m.end,
+                .offset = m.offset,
+                .dev = makedev(m.dev_major, m.dev_minor),
+                .ino = m.inode,
+                .name = (uint32_t)names_len,
+            };
+            range.kind = kind_of(&range, m.name, (size_t)(stop - m.name));
+            names_len += name_copy(names + names_len, m.name, (size_t)(stop - m.name));
             ranges[n++] = range;
         }
         line = stop + 1;

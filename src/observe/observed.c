@@ -21,7 +21,6 @@
 static void identity_fill(const struct observed *o, struct trace_identity *ret_identity)
 {
     struct proc_stat stat = {0};
-    char path[64];
     proc_stat_read(o->pid, &stat);
     *ret_identity = (struct trace_identity){
         .pid = o->pid,
@@ -30,12 +29,9 @@ static void identity_fill(const struct observed *o, struct trace_identity *ret_i
         .start_ns = clock_monotonic_ns(),
         .start_real_ns = clock_real_ns(),
     };
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)o->pid);
-    FILE *comm = fopen(path, "re");
-    if (comm && fgets(ret_identity->name, sizeof(ret_identity->name), comm))
-        ret_identity->name[strcspn(ret_identity->name, "\n")] = '\0';
-    if (comm)
-        fclose(comm);
+    char comm[PROC_COMM_MAX];
+    if (proc_comm_read(o->pid, comm) == 0)
+        snprintf(ret_identity->name, sizeof(ret_identity->name), "%s", comm);
 }
 
 int observed_new(const struct observed_options *options, pid_t pid,

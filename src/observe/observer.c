@@ -590,7 +590,7 @@ static int start(struct observer *o)
     }
     r = elf_parser_new(&o->parser);
     if (r < 0) {
-        log_error("cannot confine the parser of ELF files: %s", strerror(-r));
+        log_error("cannot confine the parser of files and memory of users: %s", strerror(-r));
         return r;
     }
     kernel_parser_set(o->kernel, o->parser);

@@ -117,8 +117,8 @@ void process_book_close(struct process_book *b, enum process_book_end end)
             unlinkat(b->place, b->w->name, 0);
         if (end == PROCESS_BOOK_CLOSED && b->w->published)
             book_writer_close(b->w, true);
-        else
-            book_writer_forget(b->w);
+        book_writer_forget(
+            b->w); /* ends its lock: whoever watches it takes it for dead only then */
     }
     if (b->w)
         book_private_free(b->w, sizeof(*b->w));

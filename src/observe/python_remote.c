@@ -2,42 +2,24 @@
 #include "observe/python_remote.h"
 
 #include <errno.h>
-#include <string.h>
 
-enum {
-    RUNTIME_LOOKED_AT = 8192, /* bytes of _PyRuntime in which keys and threads are looked for */
-    KEYS_MAX = 1024,          /* PTHREAD_KEYS_MAX of glibc */
-    THREADS_MAX = 8,          /* descriptors of threads among these bytes */
-    THREAD_SELF = 16,         /* x86-64: the descriptor's address, which also is its first word */
-    CODE_UNIT = 2,
-};
+#include "observe/elf_parser_internal.h"
 
-static bool read_u64(struct python_remote *r, uint64_t address, uint64_t *ret)
-{
-    return address % sizeof(*ret) == 0 &&
-           remote_read_one(r->read, r->context, address, ret, sizeof(*ret));
-}
+enum { CODE_UNIT = 2, PYTHON_TSS_BYTES = 8 };
 
 /* ---- the interpreter ---- */
 
-static const struct python_layout *layout_find(struct python_remote *r, struct module *module,
+static const struct python_layout *layout_find(struct module *module,
                                                const struct elf_symbol *runtime)
 {
     struct elf_file *elf = &module->file->elf;
     struct elf_symbol symbol;
-    uint64_t version, head[PYTHON_DEBUG_FREE_THREADED / 8 + 1];
+    uint64_t version;
     if (elf_file_symbol(elf, "Py_Version", &symbol) < 0)
         return python_layout_sized(runtime->bytes);
     if (elf_image_read(&elf->image, symbol.vaddr, &version, sizeof(version)) < 0)
         return NULL;
-    const struct python_layout *layout = python_layout_of(version);
-    if (!layout || layout->version < 0x030d)
-        return layout;
-    if (!remote_read_one(r->read, r->context, runtime->vaddr + module->bias, head, sizeof(head)) ||
-        memcmp(head, PYTHON_DEBUG_MARK, sizeof(PYTHON_DEBUG_MARK) - 1) != 0 ||
-        head[PYTHON_DEBUG_FREE_THREADED / 8] != 0)
-        return NULL;
-    return layout;
+    return python_layout_of(version);
 }
 
 int python_remote_look(struct python_remote *r, struct module *module)
@@ -50,14 +32,14 @@ int python_remote_look(struct python_remote *r, struct module *module)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (elf_file_symbol(&module->file->elf, names[i], &s[i]) < 0)
             return -ENOENT;
-    const struct python_layout *layout = layout_find(r, module, &s[1]);
+    const struct python_layout *layout = layout_find(module, &s[1]);
     uint64_t bias = module->bias;
     if (!layout || (s[1].vaddr + bias) % sizeof(uint64_t) != 0)
         return -ENOENT;
     r->py.facts = (struct python_facts){
         .layout = *layout,
         .runtime = s[1].vaddr + bias,
-        .runtime_bytes = s[1].bytes < RUNTIME_LOOKED_AT ? s[1].bytes : RUNTIME_LOOKED_AT,
+        .runtime_bytes = s[1].bytes < PYTHON_RUNTIME_MAX ? s[1].bytes : PYTHON_RUNTIME_MAX,
         .code_type = s[2].vaddr + bias,
         .text_type = s[3].vaddr + bias,
         .bytes_type = s[4].vaddr + bias,
@@ -95,46 +77,15 @@ static int specific_find(struct module *libc, struct python_kernel_facts *k)
         libc_read(libc, "_thread_db_pthread_key_data_level2_data", &block, sizeof(block)) < 0 ||
         libc_read(libc, "_thread_db_sizeof_pthread_key_data", &bytes, sizeof(bytes)) < 0)
         return -ENOENT;
-    if (specific.bits % 64 != 0 || data.bits != 64 || block.count == 0 || block.count > KEYS_MAX ||
-        bytes < 8 || bytes > 64 || data.offset > bytes - 8 || block.offset != 0 ||
-        specific.offset > 16384 || specific.offset % 8 != 0)
+    if (specific.bits % 64 != 0 || data.bits != 64 || block.count == 0 ||
+        block.count > PYTHON_KEYS_MAX || bytes < 8 || bytes > 64 || data.offset > bytes - 8 ||
+        block.offset != 0 || specific.offset > 16384 || specific.offset % 8 != 0)
         return -ENOENT;
     k->specific = specific.offset;
     k->key_bytes = bytes;
     k->key_data = data.offset;
     k->block_keys = block.count;
     return 0;
-}
-
-/* Threads whose descriptors _PyRuntime has the addresses of: the one that started the interpreter is among them. */
-static size_t threads_find(struct python_remote *r, const uint64_t *words, size_t n,
-                           uint64_t *threads)
-{
-    size_t found = 0;
-    for (size_t i = 0; i < n && found < THREADS_MAX; i++) {
-        uint64_t self[THREAD_SELF / 8 + 1];
-        bool known = words[i] < 4096 || words[i] % 8 != 0 || words[i] >> 47 != 0;
-        for (size_t k = 0; k < found; k++)
-            known = known || threads[k] == words[i];
-        if (!known && remote_read_one(r->read, r->context, words[i], self, sizeof(self)) &&
-            self[0] == words[i] && self[THREAD_SELF / 8] == words[i])
-            threads[found++] = words[i];
-    }
-    return found;
-}
-
-/* The state of a thread under a key; 0 if it has none. */
-static uint64_t state_of(struct python_remote *r, const struct python_kernel_facts *k,
-                         uint64_t thread, uint32_t key)
-{
-    uint64_t block, state, id;
-    if (!read_u64(r, thread + k->specific + (uint64_t)(key / k->block_keys) * 8, &block) ||
-        block == 0 ||
-        !read_u64(r, block + (uint64_t)(key % k->block_keys) * k->key_bytes + k->key_data,
-                  &state) ||
-        state == 0 || !read_u64(r, state + r->py.facts.layout.thread_id, &id))
-        return 0;
-    return id == thread ? state : 0;
 }
 
 static void kernel_fill(struct python_remote *r, struct python_kernel_facts *k)
@@ -158,34 +109,55 @@ static void kernel_fill(struct python_remote *r, struct python_kernel_facts *k)
     k->frame_flag = l->frame_flag;
 }
 
+static int key_ask(struct python_remote *r, const struct python_key_ask *ask,
+                   struct python_key_told *ret_told)
+{
+    struct elf_question q = {
+        .ask = {.kind = ELF_ASK_PYTHON_KEY, .payload_bytes = sizeof(*ask)},
+        .payload = ask,
+        .memory = r->read,
+        .memory_context = r->context,
+        .memory_left = PYTHON_KEY_BYTES,
+        .pieces_left = PYTHON_KEY_PIECES,
+        .told = ret_told,
+        .told_bytes = sizeof(*ret_told),
+    };
+    if (!r->parser)
+        return python_objects_key(ask, r->read, r->context, ret_told);
+    int error = elf_parser_ask_process(r->parser, &q, r->deaths);
+    if (error == -EBADMSG)
+        return *r->deaths < ELF_FILE_DEATHS_MAX ? -EAGAIN : -ENOENT;
+    return error == 0 || error == -ENOENT ? error : -EAGAIN;
+}
+
 int python_remote_key(struct python_remote *r, struct module *libc)
 {
     struct python_kernel_facts k = {0};
-    uint64_t words[RUNTIME_LOOKED_AT / 8], threads[THREADS_MAX];
+    struct python_key_told told;
     struct python_facts *facts = &r->py.facts;
-    size_t bytes = facts->runtime_bytes & ~(size_t)7;
     int error = specific_find(libc, &k);
     if (error < 0)
         return error;
-    if (!remote_read_one(r->read, r->context, facts->runtime, words, (uint32_t)bytes))
-        return -EAGAIN;
-    size_t n_threads = threads_find(r, words, bytes / 8, threads);
-    const uint32_t *halves = (const uint32_t *)words;
-    for (size_t i = 0; i + 1 < bytes / 4; i++) {
-        uint32_t key = halves[i + PYTHON_TSS_KEY / sizeof(uint32_t)];
-        if (halves[i] != 1 || key >= KEYS_MAX)
-            continue;
-        for (size_t t = 0; t < n_threads; t++) {
-            if (state_of(r, &k, threads[t], key) == 0)
-                continue;
-            facts->key_at = facts->runtime + i * sizeof(uint32_t);
-            kernel_fill(r, &k);
-            r->kernel = k;
-            r->py.state = PYTHON_READY;
-            return 0;
-        }
-    }
-    return -EAGAIN;
+    const struct python_key_ask ask = {
+        .runtime = facts->runtime,
+        .runtime_bytes = (uint32_t)facts->runtime_bytes,
+        .version = facts->layout.version,
+        .specific = k.specific,
+        .key_bytes = k.key_bytes,
+        .key_data = k.key_data,
+        .block_keys = k.block_keys,
+    };
+    error = key_ask(r, &ask, &told);
+    if (error < 0)
+        return error;
+    if (told.at % sizeof(uint32_t) != 0 || facts->runtime_bytes < PYTHON_TSS_BYTES ||
+        told.at > facts->runtime_bytes - PYTHON_TSS_BYTES)
+        return -ENOENT;
+    facts->key_at = facts->runtime + told.at;
+    kernel_fill(r, &k);
+    r->kernel = k;
+    r->py.state = PYTHON_READY;
+    return 0;
 }
 
 /* ---- calls ---- */

@@ -1,13 +1,16 @@
 /* python_remote.h: CPython in another process.
  *
- * Three steps. python_remote_find() finds the interpreter by the symbols of its ELF file and where it keeps a thread's state, so
- * that the kernel can walk the frames of a thread while it is stopped in a probe (python.bpf.h). python_remote_stack() turns what
- * the kernel captured into calls. python_remote_names() names them, by reading code objects, strings and line tables of the
- * process, which last longer than the frames.
+ * Three steps. python_remote_look() and python_remote_key() find the interpreter by the symbols of its ELF file and where it keeps a
+ * thread's state, so that the kernel can walk the frames of a thread while it is stopped in a probe (python.bpf.h).
+ * python_remote_stack() turns what the kernel captured into calls. python_remote_names() names them, from code objects, strings and
+ * line tables of the process, which last longer than the frames.
+ *
+ * Objects of the process are interpreted by the parser (python_objects.h), which has no rights. This side keeps names, so that a call is
+ * asked about once, and believes an answer only if lengths, texts (UTF-8) and numbers are what they may be. A parser that dies or takes
+ * too long costs names: those of the stack at hand, and after ELF_FILE_DEATHS_MAX times all of that process.
  *
  * A code object may be gone, and another lie at its address, when it is read: the kernel took a check value of it, so that this is
- * noticed and the call gets no name. What is read is untrusted; all sizes are bounded and all pointers are only addresses to read from.
- * The layouts are those of site/python_layout.h; an unknown version has no frames. */
+ * noticed and the call gets no name. The layouts are those of site/python_layout.h; an unknown version has no frames. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,16 +20,16 @@
 #include "book/layout.h"
 #include "observe/modules.h"
 #include "observe/python_capture.h"
+#include "observe/python_objects.h"
 #include "observe/remote_memory.h"
 #include "site/python.h"
 
 enum {
-    PYTHON_REMOTE_SETS_BITS = 6,     /* names of calls that are kept for a process: so many sets, */
-    PYTHON_REMOTE_WAYS = 4,          /* and places in each */
-    PYTHON_REMOTE_LINES_MAX = 16384, /* bytes of a line table that are read */
+    PYTHON_REMOTE_SETS_BITS = 6, /* names of calls that are kept for a process: so many sets, */
+    PYTHON_REMOTE_WAYS = 4,      /* and places in each */
 };
 
-/* The name of a call. It holds while `check` is what the code object says (python_frame_check()). */
+/* The name of a call. It holds while `check` is what the code object says (struct python_call_told). */
 struct python_remote_name {
     uint64_t code;
     int64_t at;
@@ -42,7 +45,9 @@ struct python_remote_name {
 struct python_remote {
     remote_read_fn *read;
     void *context;
-    struct python py; /* facts: for python_join() */
+    struct elf_parser *parser; /* borrowed; NULL: this process interprets, for tests */
+    uint32_t *deaths;          /* children of the parser that ended over this process */
+    struct python py;          /* facts: for python_join() */
     struct python_kernel_facts kernel;
     uint64_t names_read;
     /* Of the stack at hand; good until the next. */
@@ -51,15 +56,17 @@ struct python_remote {
     struct book_script scripts[PYTHON_CAPTURE_ENTRIES];
     uint32_t lines[PYTHON_CAPTURE_ENTRIES];
     struct python_remote_name names[1 << PYTHON_REMOTE_SETS_BITS][PYTHON_REMOTE_WAYS];
-    uint8_t table[PYTHON_REMOTE_LINES_MAX]; /* a line table that is looked at */
+    /* A question and its answer. */
+    struct python_names_ask ask;
+    struct python_names_told told;
 };
 
-/* Is this module an interpreter? Fills in py.facts but for the key. -ENOENT: no, or of an unknown version. Reads the file and 24
- * bytes of memory. */
+/* Is this module an interpreter? Fills in py.facts but for the key. -ENOENT: no, or of an unknown version. Reads the file. */
 int python_remote_look(struct python_remote *remote, struct module *module);
 
 /* Where threads keep their states; fills in the rest. `libc` has the C library's own description of its threads. -EAGAIN: no
- * thread has a state yet. -ENOENT: a C library without that description. */
+ * thread has a state yet, or there is no parser at the moment. -ENOENT: a C library without that description, an interpreter without
+ * GIL, or one over which the parser died. */
 int python_remote_key(struct python_remote *remote, struct module *libc);
 
 /* Calls as the kernel captured them, into remote->stack. False if there are none, or they make no sense. */

@@ -11,6 +11,8 @@
 
 struct stack_python {
     struct remote_memory memory;
+    struct elf_parser *parser;    /* that interprets objects; borrowed */
+    uint32_t deaths;              /* of the parser over this process */
     struct python_remote *remote; /* NULL: none was found */
     struct module *module;        /* which it is */
     uint32_t maps_number;         /* of the maps in which it was looked for; 0: never */

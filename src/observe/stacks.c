@@ -74,6 +74,7 @@ int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **r
         return -ENOMEM;
     p->stacks = stacks;
     remote_memory_init(&p->python.memory, pid, stacks->deadline);
+    p->python.parser = stacks->files.parser;
     p->walk.rules = stacks->rules;
     p->walk.figures = &stacks->figures;
     int r = module_map_init(&p->walk.map, &stacks->files, pid);
@@ -129,7 +130,25 @@ void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process
 struct stack_words {
     uint32_t n;
     struct stack_word words[STACK_FRAMES_MAX];
+    const struct module *modules[STACK_FRAMES_MAX]; /* that they return to */
 };
+
+static bool is_libc(const struct module *module)
+{
+    const char *path = module ? module->info.path : NULL;
+    const char *name = path ? strrchr(path, '/') : NULL;
+    return name && strncmp(name, "/libc.so.", strlen("/libc.so.")) == 0;
+}
+
+/* A thread that has begun stays in the functions that started it (_start, __libc_start_main, clone3, start_thread) until it ends: their
+ * words need not be compared. They are the outermost ones, in the C library, but for _start. */
+static void words_of_start_drop(struct stack_words *all)
+{
+    if (all->n > 2 && is_libc(all->modules[all->n - 2]))
+        all->n--;
+    while (all->n > 1 && is_libc(all->modules[all->n - 1]))
+        all->n--;
+}
 
 /* Words of the native frames that are in the result. If there are too many, those are taken that lie evenly between the innermost and
  * the outermost: the inner ones of two stacks that differ are often the same. */
@@ -154,9 +173,11 @@ static void native_add(struct stack_result *result, const struct walk_frame *fra
     }
     if (frame->word == 0)
         result->flags |= STACK_WORDS_CUT;
-    else
+    else {
+        all->modules[all->n] = frame->module;
         all->words[all->n++] =
             (struct stack_word){.value = frame->raw, .offset = (uint32_t)(frame->word - rsp)};
+    }
 }
 
 static void result_native(const struct walk_stack *walked, uint64_t rsp,
@@ -230,6 +251,8 @@ int stack_resolve(struct stack_process *process, const struct stack_input *input
         !python_remote_stack(process->python.remote, input->python) ||
         !result_joined(process, walked, rsp, ret_result, &words))
         result_native(walked, rsp, ret_result, &words);
+    if (walked->complete)
+        words_of_start_drop(&words);
     words_fill(ret_result, &words);
     return process->walk.gone ? -ESRCH : 0;
 }

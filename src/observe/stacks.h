@@ -41,7 +41,8 @@ struct stack_process; /* one process: its mappings, its interpreter, its scripts
 int stacks_new(struct stacks **ret_stacks);
 void stacks_free(struct stacks *stacks); /* after all its processes; NULL is fine */
 
-/* Who parses ELF files (elf_file.h), before the first process; without, this process does. Borrows `parser`. */
+/* What parses ELF files (elf_file.h) and objects of CPython (python_objects.h), before the first process; without it, this process
+ * does, as tests have it. Borrows `parser`. */
 struct elf_parser;
 void stacks_parser_set(struct stacks *stacks, struct elf_parser *parser);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/procfs.h"
 #include "observe/probe_table.h"
 
 enum { MAPS_LINES_MAX = 1 << 17 };
@@ -60,7 +61,7 @@ void targets_installed(const char *more, targets_fn *each, void *context)
 /* The file behind a mapping: by the kernel's own link, which works for removed and for other namespaces' files. */
 int targets_code(pid_t pid, targets_code_fn *each, void *context)
 {
-    char path[64], rights[8];
+    char path[64];
     MEMOIR_CLEANUP(freep)
     char *line = NULL;
     size_t cap = 0;
@@ -69,14 +70,11 @@ int targets_code(pid_t pid, targets_code_fn *each, void *context)
     if (!maps)
         return -errno;
     for (size_t i = 0; i < MAPS_LINES_MAX && getline(&line, &cap, maps) > 0; i++) {
-        uint64_t start, end;
-        int at = 0;
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*s %*s %*s %n", &start, &end, rights, &at) !=
-                3 ||
-            rights[2] != 'x' || at == 0 || line[at] != '/')
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        each(context, start, end, line + at);
+        struct procfs_mapping m;
+        char *end = line + strcspn(line, "\n");
+        *end = '\0';
+        if (procfs_mapping_parse(line, end, &m) && m.executable && m.name[0] == '/')
+            each(context, m.start, m.end, m.name);
     }
     fclose(maps);
     return 0;

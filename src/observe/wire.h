@@ -35,7 +35,7 @@ enum {
     WIRE_KNOWN_MAX = 1 << 16, /* stacks that the kernel recognises */
     WIRE_KNOWN_WORDS = 12,    /* return addresses that must match */
     WIRE_KNOWN_VARIANTS = 4,  /* stacks with the same key that differ in these words */
-    WIRE_UNCHECKED_BYTES = 1 << 16, /* larger copies are always checked at their return */
+    WIRE_UNCHECKED_BYTES = 1 << 22, /* larger copies are always checked at their return */
     WIRE_UNCHECKED_MAX = 32,        /* copies of one thread in a row that are not checked */
     WIRE_PROVED_RANGES = 8,         /* ranges that a thread is known to copy without error */
     WIRE_RING_CREDIT =

@@ -8,8 +8,8 @@
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "pin/cost_file.h"
-#include "pin/crew.h"
 #include "pin/manager.h"
+#include "pin/meter.h"
 #include "pin/region.h"
 #include "pin/registration.h"
 #include "pin/stage.h"
@@ -209,7 +209,7 @@ static int measure(struct bench *b)
     finish(b->cost->register_ns, known);
     finish(b->cost->unregister_ns, known);
     b->cost->touch_ns_mib = touch_ns_mib();
-    for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= crew_share(); i++)
+    for (unsigned i = 0; pin_ready() && i < PIN_STAGE_COUNTS && 1u << i <= meter_share(); i++)
         for (unsigned d = 0; d < PIN_DIRECTIONS; d++)
             staged(b, i, (enum pin_direction)d);
     stage_release();
@@ -226,7 +226,7 @@ int pin_calibrate_measure(const struct pin_driver *driver, struct pin_cost *ret)
         if ((b.bytes /= 4) < 4 * MIB)
             return -ENOMEM;
     uint64_t headroom;
-    b.room = pin_headroom(&headroom) && headroom >= room_headroom ? ROOM_BYTES : b.bytes;
+    b.room = meter_headroom(&headroom) && headroom >= room_headroom ? ROOM_BYTES : b.bytes;
     char *map = region_table(b.room + REGION_LARGE_UNIT);
     int r = -ENOMEM;
     if (map) {

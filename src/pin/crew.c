@@ -2,10 +2,8 @@
 #include "pin/crew.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -18,10 +16,8 @@
 #include "base/clock.h"
 #include "base/kernel.h"
 #include "pin/manager.h"
-#include "pin/quota.h"
-#include "pin/text.h"
 
-enum { STACK = 128 << 10, PATH = 600, TEXT = 512, HANDOVER_SPINS = 200, HANDOVER_NS = 20000 };
+enum { STACK = 128 << 10, HANDOVER_SPINS = 200, HANDOVER_NS = 20000 };
 
 /* NONE: no thread. STARTING: crew_start() stores its work, which may not be read yet. BUSY: it has
  * work. IDLE: it looks for some. ASLEEP: it has to be woken, and may end by itself. */
@@ -32,67 +28,6 @@ static struct worker {
     void (*work)(void *);
     void *argument; /* with `work`: stored before the state becomes BUSY */
 } workers[CREW_MAX];
-
-/* ---- how many ---- */
-
-static bool text_read(const char *path, char text[static TEXT])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-/* The smallest quota of the process's cgroup and of those around it; 0: none. Version 2 alone: with
- * version 1 the controller's place is not in the same line. */
-static unsigned quota_read(void)
-{
-    char text[TEXT], path[PATH];
-    unsigned least = 0;
-    if (!text_read("/proc/self/cgroup", text) || strncmp(text, "0::/", 4) != 0)
-        return 0;
-    text[strcspn(text, "\n")] = '\0';
-    for (char *at = text + 3; *at;) {
-        struct pin_text t = {.at = path, .left = sizeof(path) - 1};
-        char limit[TEXT];
-        pin_text_string(&t, "/sys/fs/cgroup");
-        pin_text_string(&t, at);
-        pin_text_string(&t, "/cpu.max");
-        *t.at = '\0';
-        unsigned quota = !t.cut && text_read(path, limit) ? pin_quota_cpus(limit) : 0;
-        least = quota && (!least || quota < least) ? quota : least;
-        *strrchr(at, '/') = '\0';
-    }
-    return least;
-}
-
-unsigned crew_cpus(void)
-{
-    static uint64_t read_at_ns;
-    static unsigned known;
-    uint64_t now = pin_now_ns();
-    unsigned cpus = load_relaxed(&known);
-    if (cpus && now - load_relaxed(&read_at_ns) < NS_PER_S)
-        return cpus;
-    cpu_set_t mask;
-    int saved = errno;
-    unsigned quota = quota_read();
-    cpus = sched_getaffinity(0, sizeof(mask), &mask) == 0 ? (unsigned)CPU_COUNT(&mask) : 1;
-    errno = saved;
-    cpus = quota && quota < cpus ? quota : cpus;
-    cpus = cpus ? cpus : 1;
-    store_relaxed(&known, cpus);
-    store_relaxed(&read_at_ns, now);
-    return cpus;
-}
-
-unsigned crew_share(void)
-{
-    unsigned cpus = crew_cpus();
-    return cpus <= 4 ? cpus : cpus / 2 < 4 ? 4 : cpus / 2;
-}
 
 /* ---- threads ---- */
 

@@ -1,6 +1,7 @@
 /*
  * crew.h: a few helper threads, for work that one thread cannot do fast enough: filling the staging
- * ring (stage.h) and touching fresh memory ahead of the program (touch.h).
+ * ring (stage.h), touching fresh memory ahead of the program (touch.h) and reading files without the
+ * program's descriptors (meter.h).
  *
  * No thread exists before the program itself has a CUDA context and there is such work; one that
  * has had none for CREW_IDLE_MS ends. Helpers take no lock, allocate nothing, and block all signals
@@ -15,14 +16,6 @@ enum {
     CREW_SPIN_NS = 100000, /* a thread that has no work looks for some so long before it sleeps */
     CREW_IDLE_MS = 1000,
 };
-
-/* CPUs that this process may use: its affinity mask and the CPU quota of its cgroups, whichever is
- * smaller; at least 1. Read once a second at most. */
-unsigned crew_cpus(void);
-
-/* Of these, those that one piece of work may use, the caller's included: all of up to four, half of
- * more. */
-unsigned crew_share(void);
 
 /* Let another thread call `work(argument)`. False: all are busy, or no thread could be made; then
  * nothing was started. The caller must not let `argument` end before the work does. */

@@ -11,6 +11,7 @@
 #include "pin/crew.h"
 #include "pin/history.h"
 #include "pin/lock.h"
+#include "pin/meter.h"
 #include "pin/next.h"
 #include "pin/registration.h"
 #include "pin/stage.h"
@@ -116,6 +117,7 @@ static void in_child(void)
     pin_state_forget();
     pin_driver_forget();
     crew_forget();
+    meter_forget();
     stage_forget();
     touch_forget();
     m->in_flight = 0;
@@ -233,7 +235,7 @@ static void watch(struct extent *e)
         d->ctxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return;
     if (now - load_relaxed(&read_at_ns) > PIN_HEADROOM_MS * NS_PER_MS) {
-        if (!pin_headroom(&headroom))
+        if (!meter_headroom(&headroom))
             return;
         store_relaxed(&left, headroom);
         store_relaxed(&read_at_ns, now);

@@ -133,7 +133,9 @@ void memoir_pin_budget(uint64_t bytes)
     pin_settings.budget_bytes = bytes;
     if (pin_ready() && pin_lock()) {
         pin_manager.headroom_at_ns = 0;
-        pin_budget_refresh(pin_now_ns());
+        /* What is registered may have to go; else the next copy is early enough. */
+        if (pin_manager.counts.registered_bytes)
+            pin_budget_refresh(pin_now_ns());
         pin_unlock();
     }
 }

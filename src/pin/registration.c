@@ -5,11 +5,10 @@
 #include <sched.h>
 
 #include "base/clock.h"
-#include "book/pressure_source.h"
 #include "pin/book.h"
-#include "pin/crew.h"
 #include "pin/lock.h"
 #include "pin/manager.h"
+#include "pin/meter.h"
 #include "pin/registration.h"
 #include "pin/state.h"
 
@@ -163,21 +162,6 @@ bool pin_end_leases(struct extent *e)
     return m->policy.leased_bytes + e->account.bytes <= m->policy.options.lease_bytes;
 }
 
-/* The smaller of what the machine and the cgroups have left, files that can go included. */
-bool pin_headroom(uint64_t *ret)
-{
-    struct pressure_inputs in = {0};
-    uint64_t stall;
-    pressure_source_machine("/proc", &in, &stall);
-    pressure_source_cgroup("/proc", "/sys/fs/cgroup", true, &in);
-    bool machine = in.valid & PRESSURE_HAS_MEMORY, limit = in.valid & PRESSURE_HAS_LIMIT;
-    if (!machine && !limit)
-        return false;
-    *ret = !limit || (machine && in.available_bytes < in.headroom_bytes) ? in.available_bytes
-                                                                         : in.headroom_bytes;
-    return true;
-}
-
 /* Of what is pinned and what is left together, half may be pinned: so a limit that shrinks
  * unpins. */
 void pin_budget_refresh(uint64_t now_ns)
@@ -187,14 +171,14 @@ void pin_budget_refresh(uint64_t now_ns)
         return;
     m->headroom_at_ns = now_ns;
     uint64_t headroom = UINT64_MAX, budget = pin_settings.budget_bytes;
-    if (pin_headroom(&headroom)) {
+    if (meter_headroom(&headroom)) {
         m->counts.headroom_bytes = headroom;
         uint64_t most = (m->counts.registered_bytes + headroom) / PIN_BUDGET_SHARE;
         budget = most < budget ? most : budget;
     }
     m->policy.options.budget_bytes = m->counts.budget_bytes = budget;
     pin_cost_forget(&m->policy.cost);
-    m->policy.cost.stage_cpus = pin_settings.stage ? crew_share() : 0;
+    m->policy.cost.stage_cpus = pin_settings.stage ? meter_share() : 0;
     struct extent *idle = region_idle_oldest(&m->region);
     if (idle && now_ns - idle->freed_ns > PIN_IDLE_MAX_S * NS_PER_S)
         pin_trim(m->region.idle_bytes - idle->registered_bytes);

@@ -10,8 +10,5 @@ bool pin_extent_register(struct extent *extent);
 /* Evict until the extent fits into the budget. False: it does not. */
 bool pin_make_room(struct extent *extent, const struct pin_decision *decision, uint64_t now_ns);
 
-/* What the machine and the cgroups have left, whichever is less. False: unknown. */
-bool pin_headroom(uint64_t *ret_bytes);
-
 /* End leases until the extent fits among them. False: it does not. */
 bool pin_end_leases(struct extent *extent);

@@ -12,6 +12,7 @@
 #include "base/kernel.h"
 #include "pin/crew.h"
 #include "pin/manager.h"
+#include "pin/meter.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -194,7 +195,7 @@ static void assist(void *argument)
 
 static void join_others(void)
 {
-    unsigned share = crew_share();
+    unsigned share = meter_share();
     for (unsigned i = 1; i < TOUCH_THREADS && i + 1 < share; i++) {
         fetch_add_acq_rel(&watched.users, 1);
         if (!crew_start(assist, NULL)) {
@@ -281,7 +282,7 @@ void touch_watch(void *block, uint64_t bytes, uint32_t site, uint64_t headroom_b
 {
     uint32_t none = 0;
     uintptr_t start = (uintptr_t)block;
-    if (bytes < TOUCH_MIN || start % TOUCH_PAGE || crew_cpus() < 2 ||
+    if (bytes < TOUCH_MIN || start % TOUCH_PAGE || meter_cpus() < 2 ||
         headroom_bytes < bytes + TOUCH_SPARE || load_relaxed(&watched.failed) ||
         !cas_acquire(&watched.users, &none, 1))
         return;

@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #include "query/plan.h"
+#include "query/value.h"
 
 enum token_kind {
     TOKEN_END,
@@ -422,14 +423,14 @@ static enum truth test(const struct evaluation *ev, const struct node *node)
     if (ev->rough && (flags & QUERY_DETAIL))
         return TRUTH_UNKNOWN;
     struct query_value value, against = {.number = node->number};
-    query_field_get(ev->table, ev->world, ev->row, &node->field, &value);
+    value_of_field(ev->table, ev->world, ev->row, &node->field, &value);
     bool known = value.state & QUERY_KNOWN;
     if (node->op == NODE_IS_NONE || node->op == NODE_IS_SOME)
         return known == (node->op == NODE_IS_SOME) ? TRUTH_YES : TRUTH_NO;
     if (!known)
         return TRUTH_UNKNOWN;
     if (other) {
-        query_field_get(ev->table, ev->world, ev->row, &node->other, &against);
+        value_of_field(ev->table, ev->world, ev->row, &node->other, &against);
         if (!(against.state & QUERY_KNOWN))
             return TRUTH_UNKNOWN;
     }

@@ -45,22 +45,24 @@ int64_t query_rate_of(double per_s)
  * An answer may have many rows, whose objects all have the same keys, so rows are put together here and not
  * by the JSON writer, field by field. */
 
-/* number / 10^decimals, without zeros at the end: fractions are exact in decimal and need no printf. */
-static size_t put_decimal(char *to, uint64_t number, unsigned decimals)
+/* number / 10^decimals, without zeros at the end: fractions are exact in decimal and need no printf. Inline, so that the
+ * divisors are constants. */
+static inline __attribute__((always_inline)) size_t put_decimal(char *to, uint64_t number,
+                                                                unsigned decimals)
 {
     uint64_t scale = 1;
     for (unsigned i = 0; i < decimals; i++)
         scale *= 10;
     size_t len = json_digits(to, number / scale);
     uint64_t fraction = number % scale;
-    if (fraction)
-        to[len++] = '.';
-    while (fraction) {
-        scale /= 10;
-        to[len++] = (char)('0' + fraction / scale);
-        fraction %= scale;
-    }
-    return len;
+    if (!fraction)
+        return len;
+    to[len] = '.';
+    for (unsigned i = decimals; i > 0; i--, fraction /= 10)
+        to[len + i] = (char)('0' + fraction % 10);
+    for (len += decimals; to[len] == '0'; len--)
+        ;
+    return len + 1;
 }
 
 /* `width` digits with zeros before them. */

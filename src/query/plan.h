@@ -100,17 +100,6 @@ const char *literal_example(enum query_kind kind);
 /* Does `text` hold `pattern` (in any case of letters), or match it as a whole if it has * or ?. */
 bool literal_like(const char *text, size_t len, const char *pattern, size_t pattern_len, bool wild);
 
-/* run.c: does the row match, for this viewer? */
-bool query_row_matches(const struct query *q, const struct query_world *world,
-                       const struct query_row *row);
-/* The value as who asks may see it; of an output, absent for count. */
-void query_output_get(const struct query *q, const struct output *output,
-                      const struct query_world *world, const struct query_row *row,
-                      struct query_value *ret);
-void query_field_get(const struct query_table *table, const struct query_world *world,
-                     const struct query_row *row, const struct query_field *field,
-                     struct query_value *ret);
-
 /* tables */
 extern const struct query_table query_table_processes, query_table_accounts, query_table_devices,
     query_table_buffers, query_table_sites, query_table_exited, query_table_exited_blocks,

@@ -5,55 +5,7 @@
 
 #include "base/clock.h"
 #include "query/result.h"
-
-/* ---- rights ---- */
-
-static bool may_see(const struct query_table *table, const struct query_world *world,
-                    const struct query_row *row)
-{
-    uint32_t uid;
-    return !table->owner || !table->owner(row, &uid) ||
-           query_may_see(world->sees_all, world->viewer_uid, uid);
-}
-
-/* Is it a row that this question, by this viewer, is about at all? */
-static bool may_have(const struct query *q, const struct query_world *world,
-                     const struct query_row *row)
-{
-    if (q->table->private_rows && !may_see(q->table, world, row))
-        return false;
-    return q->unusual || q->table->usual(row);
-}
-
-bool query_row_matches(const struct query *q, const struct query_world *world,
-                       const struct query_row *row)
-{
-    return may_have(q, world, row) &&
-           expression_eval(&q->where, q->table, world, row, false) == TRUTH_YES;
-}
-
-/* ---- values ---- */
-
-void query_field_get(const struct query_table *table, const struct query_world *world,
-                     const struct query_row *row, const struct query_field *field,
-                     struct query_value *ret)
-{
-    *ret = (struct query_value){0};
-    if ((field->column->flags & QUERY_PRIVATE) && !may_see(table, world, row))
-        ret->state = QUERY_UNKNOWN;
-    else
-        field->column->get(world, row, field, ret);
-}
-
-void query_output_get(const struct query *q, const struct output *output,
-                      const struct query_world *world, const struct query_row *row,
-                      struct query_value *ret)
-{
-    if (output->field.column)
-        query_field_get(q->table, world, row, &output->field, ret);
-    else
-        *ret = (struct query_value){0};
-}
+#include "query/value.h"
 
 /* ---- a run ---- */
 
@@ -70,7 +22,7 @@ struct run {
 static bool run_may_match(struct query_scan *scan, const struct query_row *row)
 {
     const struct query *q = ((struct run *)scan)->query;
-    if (!may_have(q, scan->world, row))
+    if (!value_may_have(q, scan->world, row))
         return false;
     return expression_eval(&q->where, q->table, scan->world, row, true) != TRUTH_NO;
 }
@@ -116,10 +68,10 @@ static int pass_on(struct query_scan *scan, const struct query_row *row)
     const struct run *run = (const struct run *)scan;
     const struct query *q = run->query;
     struct query_value values[QUERY_OUTPUTS_MAX];
-    if (!query_row_matches(q, scan->world, row))
+    if (!value_row_matches(q, scan->world, row))
         return 0;
     for (size_t o = 0; o < q->n_outputs; o++)
-        query_output_get(q, &q->outputs[o], scan->world, row, &values[o]);
+        value_of_output(q, &q->outputs[o], scan->world, row, &values[o]);
     return run->each(row, values, run->context);
 }
 

@@ -1,4 +1,4 @@
-/* See maps.h. A line: start-end perms offset major:minor inode path. */
+/* See maps.h. */
 #include "scan/maps.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/procfs.h"
 
 enum { MAPS_BYTES_MAX = 256 << 20 }; /* a million mappings */
 
@@ -69,24 +70,17 @@ static void classify(struct scan_region *region, const struct scan_region *befor
 static int parse_line(const char *line, const struct scan_region *before,
                       struct scan_region *ret_region)
 {
-    uint64_t start, end, offset, inode;
-    unsigned major, minor;
-    char perms[5];
-    int path_at = 0;
-    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu%n", &start, &end, perms, &offset, &major, &minor,
-               &inode, &path_at) != 7 ||
-        start >= end || strlen(perms) != 4 || (before && before->end > start))
+    struct procfs_mapping m;
+    if (!procfs_mapping_parse(line, line + strlen(line), &m) || (before && before->end > m.start))
         return -EBADMSG;
-    const char *path = line + path_at;
-    path += strspn(path, " ");
     *ret_region = (struct scan_region){
-        .start = start,
-        .end = end,
-        .readable = perms[0] == 'r',
-        .writable = perms[1] == 'w',
-        .shared = perms[3] == 's',
+        .start = m.start,
+        .end = m.end,
+        .readable = m.readable,
+        .writable = m.writable,
+        .shared = m.shared,
     };
-    classify(ret_region, before, inode, path);
+    classify(ret_region, before, m.inode, m.name);
     return 0;
 }
 

@@ -119,10 +119,9 @@ static bool far_read(struct scan_words *w, const struct word *word, uint64_t pla
     return !w->goes_on || memcmp(&now.word, word, sizeof(*word)) == 0;
 }
 
-static int small(struct scan_words *w, const struct slab *s, unsigned slice, uint64_t descriptor,
-                 uint64_t memory)
+static int small(struct scan_words *w, const struct slab *s, uint64_t descriptor, uint64_t memory)
 {
-    uint64_t array = words_array(s, slice);
+    uint64_t array = (uintptr_t)s->words;
     if (!s->words)
         return 0;
     size_t n = scan_memory_read(w->memory, array, w->array, s->made * sizeof(struct word)) /
@@ -184,8 +183,7 @@ int scan_words_macro(struct scan_words *w, struct scan_memory *memory, uint64_t 
             sum_add(&memory->unread, bytes);
             continue;
         }
-        r = s->class == SLAB_LARGE ? large(w, s, descriptor, at)
-                                   : small(w, s, slice, descriptor, at);
+        r = s->class == SLAB_LARGE ? large(w, s, descriptor, at) : small(w, s, descriptor, at);
     }
     *ret_read += sizeof(w->descriptors) + w->read_bytes;
     return r;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/procfs.h"
 #include "site/symbol_file.h"
 
 struct entry {
@@ -151,22 +152,20 @@ const char *perf_map_find(const struct perf_map *map, uint64_t address)
 
 /* ---- reading ---- */
 
+enum { STATUS_MAX = 8192 };
+
 /* Its number in its own namespace, where it named the file. */
 static pid_t own_pid(pid_t pid)
 {
-    char path[64], line[256];
-    long number = pid;
+    char path[64], text[STATUS_MAX];
+    pid_t first, inner = pid;
     snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof(line), file))
-        if (strncmp(line, "NSpid:", 6) == 0) {
-            const char *last = strrchr(line, '\t');
-            number = last ? strtol(last + 1, NULL, 10) : pid;
-            break;
-        }
-    if (file)
-        fclose(file);
-    return number > 0 ? (pid_t)number : pid;
+    MEMOIR_CLEANUP(closep)
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = '\0';
+    (void)procfs_status_pids(text, &first, 1, &inner);
+    return inner > 0 ? inner : pid;
 }
 
 static int text_read(int fd, size_t size, struct perf_map **ret_map)

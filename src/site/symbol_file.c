@@ -1,8 +1,10 @@
 /* Finding and opening modules and their debug files. */
 #include "site/symbol_file.h"
+#include "base/procfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,10 +54,11 @@ static int mapped_find(pid_t pid, uint64_t start)
         return -errno;
     int result = -ENOENT;
     while (getline(&line, &room, maps) > 0) {
-        unsigned long long lo, hi;
-        if (sscanf(line, "%llx-%llx", &lo, &hi) != 2 || lo != start)
+        struct procfs_mapping m;
+        if (!procfs_mapping_parse(line, line + strcspn(line, "\n"), &m) || m.start != start)
             continue;
-        snprintf(name, sizeof(name), "/proc/%d/map_files/%llx-%llx", (int)pid, lo, hi);
+        snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, (int)pid, m.start,
+                 m.end);
         result = open(name, O_PATH | O_CLOEXEC);
         result = result < 0 ? -errno : result;
         break;

@@ -15,7 +15,6 @@ enum {
     HEAP_BEFORE = 1 << 20, /* there may be some of it already, for who is not counted */
     GUARD_BYTES = 65536,   /* a page or more: our memory stays a mapping of its own */
 };
-#define SPAN_MAX (UINT64_C(4) << 30) /* larger heaps go on with trailers */
 
 struct beside beside = {.span = BESIDE_CLOSED};
 
@@ -27,7 +26,7 @@ void beside_begin(void)
     if (!real.glibc || end == UINTPTR_MAX || getrlimit(RLIMIT_AS, &limit) < 0 ||
         limit.rlim_cur != RLIM_INFINITY)
         return;
-    void *at = book_reserve_new(GUARD_BYTES + book_beside_offset(SPAN_MAX), -1);
+    void *at = book_reserve_new(GUARD_BYTES + book_beside_offset(BESIDE_SPAN_MAX), -1);
     if (!at)
         return;
     beside.words = (uintptr_t)at + GUARD_BYTES;
@@ -42,7 +41,7 @@ void beside_enter(struct book_header *header)
     header->trailer_format = BOOK_TRAILER_FORMAT_BESIDE;
     header->beside_heap = beside.heap + 8;
     header->beside_words = beside.words;
-    header->beside_span = SPAN_MAX;
+    header->beside_span = BESIDE_SPAN_MAX;
 }
 
 /* A page of words is taken for 16 KiB of the heap, however few small blocks lie there. Where few do among larger ones, trailers
@@ -64,10 +63,10 @@ bool beside_reach(const void *block)
     uint64_t span, distance;
     int saved = errno;
     while (span = load_acquire(&beside.span), (distance = beside_distance(block)) >= span) {
-        if (span & BESIDE_CLOSED || distance >= SPAN_MAX)
+        if (span & BESIDE_CLOSED || distance >= BESIDE_SPAN_MAX)
             return false;
         uint64_t wanted = distance + span / 4 + SPAN_STEP;
-        wanted = wanted < SPAN_MAX ? wanted & ~(uint64_t)(SPAN_STEP - 1) : SPAN_MAX;
+        wanted = wanted < BESIDE_SPAN_MAX ? wanted & ~(uint64_t)(SPAN_STEP - 1) : BESIDE_SPAN_MAX;
         void *from = (void *)(beside.words + book_beside_offset(span));
         size_t bytes = book_beside_offset(wanted - span);
         bool open = is_worth_it(span) && mprotect(from, bytes, PROT_READ | PROT_WRITE) == 0;

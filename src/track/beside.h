@@ -56,6 +56,8 @@ enum {
     BESIDE_GENERATIONS_MAX = BOOK_TRAILER_GENERATIONS_MAX,
 };
 
+#define BESIDE_SPAN_MAX (UINT64_C(4) << 30) /* larger heaps go on with trailers */
+
 struct beside {
     /* where the part begins, less 8: then no block is at `span` exactly, whatever its lowest bits */
     uint64_t heap;
@@ -87,6 +89,13 @@ static inline uint64_t *beside_word(const void *block)
 {
     uint64_t span = load_acquire(&beside.span), distance = beside_distance(block);
     return distance < span && beside_has(real_chunk(block), distance) ? beside_at(distance) : NULL;
+}
+
+/* Is a block outside the part, and will the part never have it? False: perhaps it has its word there, now or once the part has grown. */
+static inline bool beside_never(const void *block)
+{
+    uint64_t span = load_acquire(&beside.span), distance = beside_distance(block);
+    return distance >= span && (span & BESIDE_CLOSED || distance >= BESIDE_SPAN_MAX);
 }
 
 /* Let the part grow so that it has this small block; false if it cannot. Any thread, any time; keeps errno. */

@@ -42,6 +42,12 @@ INLINE void count_free(struct track_thread *t, struct book_site_counters *site, 
     book_add(&site->freed_blocks, 1);
 }
 
+/* Is it time for track_settle()? For a thread with an account, after it has counted a block as freed. */
+INLINE bool settle_due(const struct track_thread *t)
+{
+    return t->account->freed_bytes >= t->settle_at;
+}
+
 /* As track_settle(), where there is nothing to do, which is mostly so; else false. */
 INLINE bool settle_quickly(struct track_thread *t)
 {
@@ -49,7 +55,7 @@ INLINE bool settle_quickly(struct track_thread *t)
     int64_t delta = (int64_t)(account->alloc_bytes - account->freed_bytes) - t->folded;
     if (t->inside || delta >= BOOK_FOLD_BYTES / 2 || delta <= -BOOK_FOLD_BYTES / 2)
         return false;
-    t->settle_left = TRACK_SETTLE_BYTES;
+    t->settle_at = account->freed_bytes + TRACK_SETTLE_BYTES;
     return true;
 }
 
@@ -223,5 +229,4 @@ INLINE void count_moved(struct track_thread *t, struct book_site_counters *site,
 {
     count_free(t, site, bytes);
     book_add(&t->account->reallocs, 1);
-    t->settle_left -= (int64_t)bytes;
 }

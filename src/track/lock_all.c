@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/procfs.h"
 #include "book/mapping.h"
 #include "track/wrap.h"
 
@@ -25,12 +27,14 @@ EXPORT int mlockall(int flags);
 #define MLOCK_ONFAULT 1
 #endif
 
+enum { FILE_LINE_MAX = 160 };
+
 struct ours {
     struct book_mapping list[BOOK_MAPPINGS_MAX];
     size_t n;
 };
 
-/* A file of /proc, byte by byte. */
+/* A file of /proc, line by line. */
 struct file {
     int fd;
     char bytes[1024];
@@ -48,18 +52,18 @@ static int file_next(struct file *f)
     return (unsigned char)f->bytes[f->at++];
 }
 
-static int digit(int c)
+/* The next line, of which a long one is cut at its end: the names of files are not needed. False at the end. */
+static bool file_line(struct file *f, char *line, size_t size)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 16;
-}
-
-/* A number, with the character behind it; false at the end. */
-static bool file_number(struct file *f, unsigned base, uint64_t *ret)
-{
+    size_t len = 0;
     int c = file_next(f);
-    for (*ret = 0; c >= 0 && (unsigned)digit(c) < base; c = file_next(f))
-        *ret = *ret * base + (unsigned)digit(c);
-    return c >= 0;
+    if (c < 0)
+        return false;
+    for (; c >= 0 && c != '\n'; c = file_next(f))
+        if (len < size - 1)
+            line[len++] = (char)c;
+    line[len] = '\0';
+    return true;
 }
 
 /* Would the kernel let all but ours be locked? It compares the same figures. */
@@ -67,13 +71,15 @@ static bool fits_without(const struct ours *ours)
 {
     struct file f = {.fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC)};
     struct rlimit limit;
-    uint64_t pages = 0, not_ours = 0;
-    bool known = f.fd >= 0 && file_number(&f, 10, &pages);
+    struct procfs_statm statm = {0};
+    char line[FILE_LINE_MAX];
+    uint64_t not_ours = 0;
+    bool known = f.fd >= 0 && file_line(&f, line, sizeof(line)) && procfs_statm_parse(line, &statm);
     if (f.fd >= 0)
         close(f.fd);
     for (size_t i = 0; i < ours->n; i++)
         not_ours -= ours->list[i].end - ours->list[i].start;
-    not_ours += pages * getauxval(AT_PAGESZ);
+    not_ours += statm.vms * getauxval(AT_PAGESZ);
     return known && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && not_ours <= limit.rlim_cur;
 }
 
@@ -98,14 +104,13 @@ static void lock_part(const struct ours *ours, uintptr_t start, uintptr_t end, i
 static bool lock_each(const struct ours *ours, int flags)
 {
     struct file f = {.fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC)};
-    uint64_t start, end;
+    struct procfs_mapping m;
+    char line[FILE_LINE_MAX];
     if (f.fd < 0)
         return false;
-    while (file_number(&f, 16, &start) && file_number(&f, 16, &end)) {
-        lock_part(ours, start, end, flags);
-        for (int c = 0; c >= 0 && c != '\n';)
-            c = file_next(&f);
-    }
+    while (file_line(&f, line, sizeof(line)))
+        if (procfs_mapping_parse(line, line + strlen(line), &m))
+            lock_part(ours, m.start, m.end, flags);
     close(f.fd);
     return true;
 }

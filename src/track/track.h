@@ -36,7 +36,8 @@ enum {
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
     TRACK_PENDING_MAX = 8,                 /* frees by signal handlers inside a slow call */
-    TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about */
+    TRACK_TICK_BLOCKS = 64,                /* between two calls of track_tick(), about, */
+    TRACK_TICK_BLOCKS_MOST = 256,          /* or so many while these come within one stamp */
 #ifdef TRACK_OVER_CORE
     TRACK_TICK_BYTES = 131072, /* the same in bytes, at most */
 #else
@@ -121,8 +122,8 @@ struct track_thread {
     uint64_t pass; /* that of the root, if this thread may take the fast way: see there */
     const struct book_control *control;
     struct book_counters *account; /* own page, or NULL: then there is no fast way */
-    int64_t budget;                /* bytes to allocate before track_tick() has to be called, */
-    int64_t settle_left;           /* and to free before track_settle() */
+    int64_t budget;                /* bytes to allocate before track_tick() has to be called */
+    uint64_t settle_at;            /* freed bytes of the account at which track_settle() is due */
     uint64_t stamp;                /* of a short trailer or a word: now */
     uint64_t key;                  /* of a trailer's check, */
     uint64_t generation;           /* and what is crossed with it */

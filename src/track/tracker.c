@@ -490,7 +490,8 @@ void track_peak(struct track_thread *t, size_t bytes)
 void track_settle(struct track_thread *t)
 {
     int saved = errno;
-    t->settle_left = TRACK_SETTLE_BYTES;
+    if (t->account)
+        t->settle_at = t->account->freed_bytes + TRACK_SETTLE_BYTES;
     if (unlikely(t->inside) && track_enter(t))
         track_leave(t);
     if (t->account)
@@ -505,14 +506,15 @@ void track_grant(struct track_thread *t)
 }
 
 /* The clock is to be looked at every so many blocks, and what the fast way counts down are bytes: give as many as
- * so many blocks took of late. */
-static void budget_adapt(struct track_thread *t)
+ * so many blocks took of late. A thread that allocates so fast that the stamp is still the same looks less often. */
+static void budget_adapt(struct track_thread *t, bool same_stamp)
 {
+    uint64_t most = same_stamp ? TRACK_TICK_BLOCKS_MOST : TRACK_TICK_BLOCKS;
     uint64_t blocks = t->account->alloc_blocks, since = blocks - t->tick_blocks;
     t->tick_blocks = blocks;
-    if (since > TRACK_TICK_BLOCKS)
+    if (since > most)
         t->tick_bytes /= 2;
-    else if (since < TRACK_TICK_BLOCKS / 2 && t->tick_bytes < TRACK_TICK_BYTES / 2)
+    else if (since < most / 2 && t->tick_bytes < TRACK_TICK_BYTES / 2)
         t->tick_bytes = 2 * t->tick_bytes + 1;
 }
 
@@ -537,9 +539,10 @@ void track_tick(struct track_thread *t)
     uint64_t close = load_relaxed(&t->control->close_sites);
     if (unlikely(close != t->close) && track_settings.stacks == TRACK_STACKS_SAMPLED)
         close_renew(t, close);
+    uint64_t before = t->stamp;
     t->stamp = beside_stamp(track_clock(t->tracker));
     if (t->account)
-        budget_adapt(t);
+        budget_adapt(t, t->stamp == before);
     /* Blocks of other parts of the address space have to have room for a trailer; these are mostly those of a thread. */
     t->small_room = t->elsewhere > TRACK_TICK_BLOCKS / 8 ? track_request(0) : 0;
     t->elsewhere = 0;

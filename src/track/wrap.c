@@ -86,8 +86,7 @@ static void *small_fit(struct track_thread *t, void *block, size_t bytes)
     return any_extent(block) >= bytes ? block : real.realloc(block, track_request(bytes));
 }
 
-/* Where a thread has its own part of the heap, this is the usual way. */
-static __attribute__((noinline)) void *small_elsewhere(void *block, size_t bytes, uintptr_t caller)
+static __attribute__((noinline)) void *small_fitted(void *block, size_t bytes, uintptr_t caller)
 {
     struct track_thread *t = track_self;
     void *fitting = small_fit(t, block, bytes);
@@ -97,6 +96,18 @@ static __attribute__((noinline)) void *small_elsewhere(void *block, size_t bytes
         return near_done(t, fitting, near_extent(fitting), bytes, caller);
     t->budget -= (int64_t)bytes;
     return track_done(fitting, bytes, caller);
+}
+
+/* Where a thread has its own part of the heap, or the heap has more large blocks than small ones, this is the usual way: a block that will never
+ * have its word beside, and has room for it. */
+static __attribute__((noinline)) void *small_elsewhere(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    uint64_t extent = near_extent(block);
+    if (unlikely(!beside_never(block) || extent < bytes))
+        return small_fitted(block, bytes, caller);
+    t->elsewhere++;
+    return near_done(t, block, extent, bytes, caller);
 }
 
 /* Count a block up to BOOK_BESIDE_BYTES_MAX that was asked for as it is, or with small_room. */
@@ -316,7 +327,7 @@ static __attribute__((noinline)) void free_any(void *block)
     } else {
         track_free(block);
     }
-    if (unlikely(charge(&t->settle_left, old.bytes)))
+    if (unlikely(settle_due(t)))
         track_settle(t);
     real.free(block);
 }
@@ -333,7 +344,7 @@ INLINE void free_word(struct track_thread *t, void *block, uint64_t *word,
 {
     *word = 0;
     count_free(t, site, bytes);
-    if (unlikely(charge(&t->settle_left, bytes)))
+    if (unlikely(settle_due(t)))
         free_settling(block);
     else
         real.free(block);
@@ -365,7 +376,7 @@ static __attribute__((noinline)) void free_far(void *block)
                  chunk - 2 * BOOK_TRAILER_LONG_BYTES >= BOOK_PEAK_LARGE_BYTES ||
                  !count_free_long(t, at, &bytes)))
         free_any(block);
-    else if (unlikely(charge(&t->settle_left, bytes)))
+    else if (unlikely(settle_due(t)))
         free_settling(block);
     else
         real.free(block);

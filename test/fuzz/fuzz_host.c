@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/procfs.h"
 #include "ledger/host.h"
 #include "ledger/host_parse.h"
 
@@ -16,17 +17,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(text, data, size);
     text[size] = '\0';
-    struct host_statm statm;
-    struct host_stat stat;
+    struct procfs_statm statm;
+    struct procfs_stat stat;
+    struct procfs_mapping mapping;
+    struct procfs_ids ids;
+    pid_t pids[2], inner;
     struct host_status status;
     struct host_rollup rollup;
     struct host_system system = {0};
     struct host_environment environment;
     char path[HOST_PATH_MAX], container[HOST_WORD_MAX], pod[HOST_WORD_MAX], job[HOST_WORD_MAX];
     bool v1;
-    (void)host_parse_statm(text, &statm);
-    if (host_parse_stat(text, &stat) == 0 && memchr(stat.comm, '\0', sizeof(stat.comm)) == NULL)
+    (void)procfs_statm_parse(text, &statm);
+    if (procfs_stat_parse(text, &stat)) {
+        if (!memchr(stat.comm, '\0', sizeof(stat.comm)))
+            abort();
+        (void)procfs_stat_exit_status(&stat);
+    }
+    if (procfs_mapping_parse(text, text + size, &mapping) &&
+        (mapping.start >= mapping.end || mapping.name > text + size))
         abort();
+    (void)procfs_status_ids(text, "\nUid:", &ids);
+    (void)procfs_status_pids(text, pids, 2, &inner);
+    (void)procfs_time_offset(text, "boottime");
     (void)host_parse_status(text, &status);
     (void)host_parse_rollup(text, &rollup);
     if (host_parse_meminfo(text, &system) == 0 && system.excess_bytes &&

@@ -84,7 +84,7 @@ static void make_words(void)
     small->slices = 1;
     small->block_bytes = 64;
     small->made = small->limit = SLICE_BYTES / 64;
-    small->words = (struct word *)((uintptr_t)at(AT_WORDS) - words_skipped(words_magic(64), 1));
+    small->words = at(AT_WORDS);
     large->class = SLAB_LARGE;
     large->slices = 1;
     large->asked = 5000;

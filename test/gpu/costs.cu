@@ -1,5 +1,5 @@
-/* How long calls take, in rounds: a line on stdin starts one, a line of JSON with medians answers. The harness switches tracing on
- * and off in between. */
+/* How long calls take: a line "PART N" on stdin asks for the median of N calls in a row, a line of JSON answers. The harness asks
+ * two of these programs in turn, of which one uses a driver that is not traced. */
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -7,22 +7,22 @@
 #include <vector>
 
 #include <cuda_runtime.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-static double median(std::vector<double> &v)
-{
-    std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-    return v[v.size() / 2];
-}
+static const int WARM = 8; /* calls before the measured ones: another program has had the processor and the device */
 
-template <class F> static double each_us(int n, F call)
+template <class F> static double each_us(int n, F call, int calls = 1)
 {
     std::vector<double> took(n);
-    for (int i = 0; i < n; i++) {
+    for (int i = -WARM; i < n; i++) {
         auto start = std::chrono::steady_clock::now();
         call();
-        took[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+        if (i >= 0)
+            took[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls;
     }
-    return median(took);
+    std::nth_element(took.begin(), took.begin() + n / 2, took.end());
+    return took[n / 2];
 }
 
 int main()
@@ -31,21 +31,34 @@ int main()
     cudaMalloc(&device, 64 << 20);
     cudaHostAlloc(&host, 64 << 20, cudaHostAllocDefault);
     std::memset(host, 1, 64 << 20);
-    char line[64];
+    char line[64], part[32];
+    int n;
     std::puts("{}");
     std::fflush(stdout);
     while (std::fgets(line, sizeof(line), stdin)) {
-        int part = std::strncmp(line, "few", 3) == 0 ? 20 : 1; /* a short round, to get started */
-        double small = each_us(4000 / part, [&] { cudaMemcpy(device, host, 4096, cudaMemcpyHostToDevice); });
-        double mega = each_us(1000 / part, [&] { cudaMemcpy(device, host, 1 << 20, cudaMemcpyHostToDevice); });
-        double large = each_us(60 / part, [&] { cudaMemcpy(device, host, 16 << 20, cudaMemcpyHostToDevice); });
-        double pair = each_us(2000 / part, [&] {
-            void *p;
-            cudaMalloc(&p, 1 << 20);
-            cudaFree(p);
-        });
-        std::printf("{\"copy_4k_us\": %.3f, \"copy_1m_us\": %.3f, \"copy_16m_us\": %.3f, \"pair_us\": %.3f}\n", small, mega,
-                    large, pair);
+        if (std::sscanf(line, "%31s %d", part, &n) != 2 || n < 1)
+            return 2;
+        double us = -1;
+        if (!std::strcmp(part, "copy_4k"))
+            us = each_us(n, [&] { cudaMemcpy(device, host, 4096, cudaMemcpyHostToDevice); });
+        else if (!std::strcmp(part, "copy_1m"))
+            us = each_us(n, [&] { cudaMemcpy(device, host, 1 << 20, cudaMemcpyHostToDevice); });
+        else if (!std::strcmp(part, "copy_16m"))
+            us = each_us(n, [&] { cudaMemcpy(device, host, 16 << 20, cudaMemcpyHostToDevice); });
+        else if (!std::strcmp(part, "pair"))
+            us = each_us(n, [&] {
+                void *p;
+                cudaMalloc(&p, 1 << 20);
+                cudaFree(p);
+            });
+        else if (!std::strcmp(part, "set_device")) /* one probed call that does next to nothing */
+            us = each_us(n, [&] { cudaSetDevice(0); });
+        else if (!std::strcmp(part, "system_call"))
+            us = each_us(n, [&] {
+                for (int i = 0; i < 100; i++)
+                    syscall(SYS_getppid);
+            }, 100);
+        std::printf("{\"us\": %.4f}\n", us);
         std::fflush(stdout);
     }
 }

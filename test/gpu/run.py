@@ -69,6 +69,16 @@ class Observer:
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def programs(self):
+        """Runs of its probes' programs in the kernel, and the nanoseconds that they took; counted with kernel.bpf_stats_enabled."""
+        runs = ns = 0
+        for entry in pathlib.Path(f"/proc/{self.process.pid}/fdinfo").iterdir():
+            fields = dict(re.findall(r"(\w+):\t(\d+)", entry.read_text()))
+            if fields.get("prog_type") == "2": # BPF_PROG_TYPE_KPROBE
+                runs += int(fields.get("run_cnt", 0))
+                ns += int(fields.get("run_time_ns", 0))
+        return runs, ns
+
     def stop(self):
         """How long the probes took to remove, in ms."""
         self.process.terminate()
@@ -79,8 +89,8 @@ class Observer:
 class Program:
     """A child that answers each line with a line of JSON."""
 
-    def __init__(self, command):
-        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command, env=None):
+        self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.pid = self.p.pid
 
     def read(self):
@@ -189,60 +199,110 @@ def owners(bin_dir, work, results):
     row("of which unknown, worst phase", f"{worst[0]:.2%} ({worst[1]})", "<= 2 %", worst[0] <= 0.02)
 
 
-PAUSE_S = 0.5
+# Calls in a row, and how often both programs are asked for them.
+PARTS = {"copy_4k": 150, "copy_1m": 40, "copy_16m": 6, "pair": 16, "set_device": 400, "system_call": 10}
+MEASURED_CPU = 3
 
 
-def after_a_pause(program, warm, measured, observer=None):
-    """A measured round. Both sides have the same pause and warm-up before it: what was idle runs slower at first."""
-    program.ask(warm) # a traced program's stacks and contexts are known then
-    start = time.monotonic()
-    if observer:
-        observer.settle(program.pid)
-    time.sleep(max(0, start + PAUSE_S - time.monotonic()))
-    program.ask(warm)
-    return program.ask(measured)
+def pin(pid, cpus):
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), cpus)
+
+
+def hidden_driver(work):
+    """A copy of the driver's library under a name that the observer does not look for, found by the name that programs ask for."""
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
+    found = re.search(r"libcuda\.so\.1 \(libc6,x86-64\S*\) => (\S+)", listed)
+    if not found:
+        raise RuntimeError("libcuda.so.1 is not known to ldconfig")
+    folder = pathlib.Path(work, "hidden")
+    folder.mkdir(exist_ok=True)
+    (folder / "libdriver.so").write_bytes(pathlib.Path(found[1]).read_bytes())
+    (folder / "libcuda.so.1").unlink(missing_ok=True)
+    (folder / "libcuda.so.1").symlink_to("libdriver.so")
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+def in_turn(program, other, part, rounds):
+    """How much longer a call takes in `program`: each answer against those of `other` before and after it. The machine's speed
+    changes by a third within seconds; the three are a few milliseconds apart, on the same processor."""
+    line = f"{part} {PARTS[part]}"
+    before, more, base = other.ask(line)["us"], [], []
+    for _ in range(rounds):
+        here = program.ask(line)["us"]
+        after = other.ask(line)["us"]
+        more.append(here - (before + after) / 2)
+        base.append(after)
+        before = after
+    return {"base_us": statistics.median(base), "more_us": statistics.median(more), "base": base, "more": more}
 
 
 def costs(bin_dir, work, rounds, results):
-    program = Program([f"{bin_dir}/costs"])
-    program.read()
-    program.ask()
-    off, on, attach, detach = [after_a_pause(program, "few", "go")], [], [], []
-    for _ in range(rounds):
+    program, other = Program([f"{bin_dir}/costs"]), Program([f"{bin_dir}/costs"], env=hidden_driver(work))
+    all_cpus = os.sched_getaffinity(0)
+    for p in (program, other):
+        p.read()
+        pin(p.pid, {MEASURED_CPU})
+    pin(os.getpid(), all_cpus - {MEASURED_CPU}) # and the observer, which inherits it
+    same = {part: in_turn(program, other, part, rounds // 4) for part in PARTS}
+    attach, detach = [], []
+    observer = Observer(bin_dir, work)
+    program.ask("copy_4k 10")
+    observer.settle(program.pid)
+    traced = {part: in_turn(program, other, part, rounds) for part in PARTS}
+    process = observer.process_of(program.pid)
+    if not process or not process["copies"]["to_device"]["count"] or observer.process_of(other.pid):
+        raise RuntimeError("not exactly one of the two programs is traced")
+    attach.append(observer.attach_ms)
+    detach.append(observer.stop())
+    for _ in range(4):
         observer = Observer(bin_dir, work)
         attach.append(observer.attach_ms)
-        on.append(after_a_pause(program, "few", "go", observer))
         detach.append(observer.stop())
-        off.append(after_a_pause(program, "few", "go"))
-    # How much of that is our programs: a round with the kernel's own measurement, which slows it down a little.
-    subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=1"], check=False)
-    observer = Observer(bin_dir, work)
-    program.ask()
-    status = json.loads(observer.ask("status"))
-    results["probe_ns"] = {key: status.get(key) for key in ("enter_ns", "leave_ns", "stacks", "records")}
-    print("     programs of probes, mean:", results["probe_ns"], flush=True)
-    observer.stop()
-    subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=0"], check=False)
-    program.close()
-    pairs = [r["copy_4k_us"] - (off[i]["copy_4k_us"] + off[i + 1]["copy_4k_us"]) / 2 for i, r in enumerate(on)]
-    print("     4 KB, each round against its neighbours:", [round(p, 2) for p in pairs], flush=True)
-    median = lambda side, key: statistics.median(r[key] for r in side)
-    results["costs"] = {"off": off, "on": on, "attach_ms": attach, "detach_ms": detach}
-    # The processor's clock changes by a quarter within seconds: each round is compared with those before and after it.
-    small = statistics.median(r["copy_4k_us"] - (off[i]["copy_4k_us"] + off[i + 1]["copy_4k_us"]) / 2
-                              for i, r in enumerate(on))
-    row("copy of 4 KB", f"{median(off, 'copy_4k_us'):.2f} -> {median(on, 'copy_4k_us'):.2f} us, {small:+.2f} by neighbouring rounds",
-        "<= +1 us", small <= 1)
-    for key, name in (("copy_1m_us", "1 MB"), ("copy_16m_us", "16 MB")):
-        spread = max(r[key] for r in off) - min(r[key] for r in off)
-        more = median(on, key) - median(off, key)
-        row(f"copy of {name}", f"{median(off, key):.1f} -> {median(on, key):.1f} us, spread without {spread:.1f}",
-            "below noise", more <= max(spread, 0.01 * median(off, key)))
-    pair = median(on, "pair_us") - median(off, "pair_us")
-    row("cudaMalloc + cudaFree of 1 MB", f"{median(off, 'pair_us'):.2f} -> {median(on, 'pair_us'):.2f} us, +{pair:.2f}",
-        "<= +8 us", pair <= 8)
+    results["probe_ns"] = probe_ns(bin_dir, work, program)
+    for p in (program, other):
+        p.close()
+    pin(os.getpid(), all_cpus)
+    results["costs"] = {"same": same, "traced": traced, "attach_ms": attach, "detach_ms": detach}
+    print("     programs of probes, ns each:", results["probe_ns"], flush=True)
+    costs_tell(same, traced)
     row("attach", f"{statistics.median(attach):.0f} ms", "<= 100 ms", statistics.median(attach) <= 100)
     row("detach", f"{statistics.median(detach):.0f} ms", "<= 250 ms", statistics.median(detach) <= 250)
+
+
+def probe_ns(bin_dir, work, program):
+    """How much of it is our programs, by the kernel's own measurement, which makes them slower by some 40 ns."""
+    subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=1"], check=False)
+    observer = Observer(bin_dir, work)
+    told = {}
+    program.ask("copy_4k 10")
+    observer.settle(program.pid)
+    for part in PARTS:
+        before = observer.programs()
+        program.ask(f"{part} {10 * PARTS[part]}")
+        runs, ns = ((after - b) for after, b in zip(observer.programs(), before))
+        told[part] = {"runs": runs, "ns": round(ns / runs) if runs else 0}
+    observer.stop()
+    subprocess.run(["sysctl", "-q", "-w", "kernel.bpf_stats_enabled=0"], check=False)
+    return told
+
+
+def costs_tell(same, traced):
+    for part, told in traced.items():
+        parts = statistics.quantiles(told["base"], n=20)
+        noise = parts[-1] - parts[0]
+        text = (f"{told['base_us']:.2f} us, {told['more_us']:+.2f} us traced ({same[part]['more_us']:+.2f} if neither is); "
+                f"not traced {parts[0]:.2f} to {parts[-1]:.2f} us")
+        if part == "copy_4k":
+            row("copy of 4 KB", text, "<= +1 us", told["more_us"] <= 1)
+        elif part in ("copy_1m", "copy_16m"): # noise: how far apart the medians of the same calls are, not traced, but for a tenth
+            row(f"copy of {part[5:-1]} MB", text, "below noise", told["more_us"] <= max(noise, 0.01 * told["base_us"]))
+        elif part == "pair":
+            row("cudaMalloc + cudaFree of 1 MB", text, "<= +8 us", told["more_us"] <= 8)
+        else:
+            print(f"     {part}: {text}", flush=True)
+    print(f"     a system call of any process: {same['system_call']['base_us']:.3f} us, "
+          f"{traced['system_call']['base_us']:.3f} us while there is an observer", flush=True)
 
 
 def flood(bin_dir, work, seconds, results):
@@ -263,58 +323,85 @@ def flood(bin_dir, work, seconds, results):
     row("observer's share of a core meanwhile", f"{cpu:.1%}", "<= 25 %", cpu <= 0.25)
 
 
-def train(bin_dir, work, rounds, steps, results):
-    program = Program([sys.executable, str(HERE / "train.py")])
-    said = program.read()
-    times = {"off": {"launch_ms": [], "transformer_ms": []}, "on": {"launch_ms": [], "transformer_ms": []}}
-    dump = None
-    for n in range(rounds):
-        for side in ("off", "on") if n % 2 == 0 else ("on", "off"):
-            observer = Observer(bin_dir, work) if side == "on" else None
-            answer = after_a_pause(program, "3", str(steps), observer)
-            for key in times[side]:
-                times[side][key] += answer[key]
-            if observer:
-                observer.ask("flush")
-                results["train_process"] = observer.process_of(program.pid)
-                dump = observer.ask(f"dump {program.pid}")
-                observer.stop()
-    program.close()
-    results["train"] = {"torch": said["torch"], "times": times}
-    pathlib.Path(work, "train.trace").write_bytes(dump or b"")
-    for key, name in (("launch_ms", "launch-bound step"), ("transformer_ms", "transformer step")):
-        off, on = (statistics.median(times[side][key]) for side in ("off", "on"))
-        row(f"{name}, {len(times['on'][key])} each, interleaved", f"{off:.3f} -> {on:.3f} ms, {on / off:.4f} x", "<= 1.01 x",
-            on / off <= 1.01)
+STEPS = ("launch_ms", "transformer_ms")
+STEP_NAMES = {"launch_ms": "launch-bound step", "transformer_ms": "transformer step"}
+STEPS_AT_ONCE = 4 # of which the first is left out: the other program has had the processor and the device
+STEP_CPUS = {3, 4, 5, 6}
 
 
-def run_under(bin_dir, ways, steps, rounds):
-    """Times of both steps in processes of their own, started in `ways` in turn: the machine has a faster and a slower state that
-    last for seconds, so that few processes tell nothing."""
-    times = {name: {"launch_ms": [], "transformer_ms": []} for name in ways}
-    for n in range(rounds):
-        for name, command in list(ways.items())[:: 1 if n % 2 else -1]:
-            program = Program([*command, sys.executable, str(HERE / "train.py")])
-            program.read()
-            answer = program.ask(str(steps))
-            program.close()
-            for key in times[name]:
-                times[name][key] += answer[key]
-    return times
+def steps_ask(program):
+    answer = program.ask(str(STEPS_AT_ONCE))
+    return {key: statistics.median(answer[key][1:]) for key in STEPS}
 
 
-def tracked(bin_dir, work, steps, rounds, results):
+def steps_in_turn(program, other, rounds):
+    """As in_turn(), for steps of training."""
+    told = {key: {"base": [], "ratio": []} for key in STEPS}
+    before = steps_ask(other)
+    for _ in range(rounds):
+        here, after = steps_ask(program), steps_ask(other)
+        for key in STEPS:
+            told[key]["ratio"].append(2 * here[key] / (before[key] + after[key]))
+            told[key]["base"].append(after[key])
+        before = after
+    return told
+
+
+def steps_tell(told, what, reach):
+    for key in STEPS:
+        base, ratio = (statistics.median(told[key][side]) for side in ("base", "ratio"))
+        row(f"{STEP_NAMES[key]}{what}, {len(told[key]['ratio'])} times in turn", f"{base:.3f} ms, {ratio:.4f} x",
+            f"<= {reach} x", ratio <= reach)
+
+
+def children_of(pid):
+    """The processes below `pid`: those that load data, and under `memoir run` the program itself."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *children_of(int(child))]
+    return found
+
+
+def trainer(command=(), env=None):
+    program = Program([*command, sys.executable, str(HERE / "train.py")], env=env)
+    program.hello = program.read()
+    for pid in (program.pid, *children_of(program.pid)):
+        pin(pid, STEP_CPUS)
+    return program
+
+
+def train(bin_dir, work, rounds, results):
+    program, other = trainer(), trainer(env=hidden_driver(work))
+    same = steps_in_turn(program, other, rounds // 4)
+    observer = Observer(bin_dir, work)
+    steps_ask(program)
+    observer.settle(program.pid)
+    told = steps_in_turn(program, other, rounds)
+    observer.ask("flush")
+    results["train_process"] = observer.process_of(program.pid)
+    pathlib.Path(work, "train.trace").write_bytes(observer.ask(f"dump {program.pid}"))
+    if not results["train_process"] or observer.process_of(other.pid):
+        raise RuntimeError("not exactly one of the two programs is traced")
+    observer.stop()
+    results["train"] = {"torch": program.hello["torch"], "same": same, "traced": told}
+    for p in (program, other):
+        p.close()
+    print("     if neither is traced:", {key: round(statistics.median(same[key]["ratio"]), 4) for key in STEPS}, flush=True)
+    steps_tell(told, "", 1.01)
+
+
+def tracked(bin_dir, work, rounds, results):
     memoir = ["env", f"LD_LIBRARY_PATH={bin_dir}/needed:{bin_dir}/lib", f"MEMOIR_DIR={work}", f"{bin_dir}/bin/memoir", "run",
               "--quiet"]
     plain = ["env", "-u", "LD_LIBRARY_PATH"] # the program has its own libraries
-    ways = {"plain": plain, "run": [*memoir, "--", *plain], "track": [*memoir, "--track", "--", *plain]}
-    times = run_under(bin_dir, ways, steps, rounds)
-    results["tracked"] = times
-    for name, reach in (("run", 1.02), ("track", 1.10)):
-        for key, what in (("launch_ms", "launch-bound step"), ("transformer_ms", "transformer step")):
-            ratio = statistics.median(times[name][key]) / statistics.median(times["plain"][key])
-            row(f"{what} under memoir run{' --track' if name == 'track' else ''}", f"{ratio:.3f} x", f"<= {reach} x",
-                ratio <= reach)
+    other = trainer(plain)
+    for name, options, reach in (("run", [], 1.02), ("track", ["--track"], 1.10)):
+        program = trainer([*memoir, *options, "--", *plain])
+        results[f"under_{name}"] = told = steps_in_turn(program, other, rounds)
+        program.close()
+        steps_tell(told, f" under memoir run{''.join(f' {word}' for word in options)}", reach)
+    other.close()
 
 
 def main():
@@ -326,11 +413,11 @@ def main():
     start = time.monotonic()
     steps = {"counted": lambda: counted(bin_dir, work, "static", results),
              "owners": lambda: owners(bin_dir, work, results),
-             "costs": lambda: costs(bin_dir, work, 3 if quick else 15, results),
+             "costs": lambda: costs(bin_dir, work, 60 if quick else 400, results),
              "flood": lambda: flood(bin_dir, work, 10 if quick else 30, results),
-             "train": lambda: train(bin_dir, work, 4 if quick else 10, 10 if quick else 20, results),
+             "train": lambda: train(bin_dir, work, 20 if quick else 70, results),
              "shared": lambda: counted(bin_dir, work, "shared", results),
-             "tracked": lambda: tracked(bin_dir, work, 20 if quick else 30, 2 if quick else 4, results)}
+             "tracked": lambda: tracked(bin_dir, work, 20 if quick else 50, results)}
     for name, what in steps.items():
         if only and name not in only:
             continue

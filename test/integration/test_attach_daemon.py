@@ -2,8 +2,11 @@
 
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 import unittest
 
 from api_support import MEMOIR, ApiTest
@@ -132,6 +135,36 @@ class AttachDaemonTest(ApiTest):
         self.eventually(lambda: self.heap(program.pid), lambda n: n == 2000, "the count went on")
         self.switch(program.pid, False)
         self.eventually(lambda: self.observer(program.pid), lambda o: o is None, "its observer ends")
+
+    def elsewhere(self):
+        """From now on another memoird is meant: with directories and sockets of its own."""
+        before = self.books, self.state, self.path, self.http
+        self.books = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.books, True)
+        self.books.chmod(0o1777)
+        self.state = self.folder / "state2"
+        self.path, self.http = (str(self.folder / name) for name in ("native2.sock", "http2.sock"))
+        return before
+
+    def test_memoirds_with_other_directories_leave_each_other_s_observers_alone(self):
+        daemon = self.api()
+        program = self.program()
+        self.attached(program)
+        first = self.elsewhere()
+        self.api()
+        off = self.request("POST", f"/processes/{program.pid}/tracking", {"on": False})
+        self.assertEqual(off.status, 409, off.body)
+        on = self.request("POST", f"/processes/{program.pid}/tracking", {"on": True})
+        self.assertNotEqual(on.status, 200)
+        self.assertIn("with another directory", on.json()["detail"])
+        daemon.kill()
+        daemon.popen.wait()
+        off = self.request("POST", f"/processes/{program.pid}/tracking", {"on": False})
+        self.assertEqual(off.status, 409, off.body)  # the second has not taken it over
+        self.books, self.state, self.path, self.http = first
+        self.api()
+        program("alloc", 10, 100)
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 1000, "the count of the first goes on")
 
     def test_an_ended_process_is_retired_with_what_it_held(self):
         self.api()

@@ -529,6 +529,11 @@ class Doctor(CommandTest):
         for check in ("places", "trial book", "books", "losses", "pages", "fork"):
             self.assertEqual(self.status(check, findings), ["ok"], check)
 
+    def test_a_parser_that_cannot_be_confined_is_told(self):
+        told = [f for f in self.findings(environment={"MEMOIR_OBSERVE": "/bin/false"}) if f["check"] == "tracing"]
+        self.assertEqual([f["status"] for f in told if "cannot confine" in f["finding"]], ["warn"], told)
+        self.assertFalse([f for f in told if "can be traced" in f["finding"]], told)
+
     def finding(self, check):
         return next(f for f in self.findings() if f["check"] == check)
 

@@ -2,17 +2,20 @@
 
 import json
 import os
+import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
 from cluster_support import (ACK, ASK, BYE, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
                              reply, rows)
 from api_support import Schemas
-from daemon_fixture import NOBODY, SANITIZED, as_user, crowded, needs_root
+from daemon_fixture import BUILD, NOBODY, SANITIZED, as_user, crowded, needs_root
 
 
 class Questions(ClusterTest):
@@ -389,6 +392,37 @@ class Private(ClusterTest):
         self.assertTrue(any("took over the cluster's nats-server" in line for line in n1.process.err.lines))
         self.command(n1, "leave")
         self.wait_until(lambda: n3.status()["state"] != "connected", "the server stopped")
+
+    def test_the_server_has_no_rights_beyond_its_own_folder(self):
+        """It listens to the network, and memoird may be root's."""
+        n1, _ = self.init()
+        pid = int((pathlib.Path(n1.state) / "cluster/nats.pid").read_text())
+        status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+        self.assertEqual([status[name] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")], ["0" * 16] * 4)
+        self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounts")
+    def test_what_runs_as_the_server_is_confined(self):
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        (folder / "nats.conf").write_text("listen: \"127.0.0.1:1\"\n")
+        program = folder / "program"
+        program.write_text(f"""#!/bin/sh
+cd {folder}
+echo x > own && echo own > out
+cat /etc/passwd > copy && echo passwd >> out
+echo x > {folder.parent}/{folder.name}-other && echo other >> out
+kill -0 $(cat pid) && echo signal >> out
+/usr/bin/python3 -I -c 'import socket; socket.socket(socket.AF_UNIX)' && echo unix >> out
+/usr/bin/python3 -I -c 'import socket; socket.create_connection(("127.0.0.1", 1))' 2>&1 | grep -q refused && echo connect >> out
+/usr/bin/python3 -I -c 'import socket; socket.socket().bind(("127.0.0.1", 0))' && echo bind >> out
+""")
+        program.chmod(0o755)
+        (folder / "pid").write_text(str(os.getpid()))
+        script = f"mount --bind {program} {shutil.which('nats-server', path='/usr/bin:/usr/sbin:/usr/local/bin')}\n"
+        script += f"exec -a memoird-nats-server {BUILD}/src/daemon/memoird {folder}/nats.conf"
+        done = subprocess.run(["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, timeout=60)
+        self.assertEqual((folder / "out").read_text(), "own\nbind\n", done.stderr)
 
     def test_the_server_lets_nobody_speak_for_another(self):
         n1, url = self.init()

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import subprocess
+import sys
+import tempfile
 import unittest
 
 from daemon_fixture import BUILD, NOBODY, PATIENCE_S, as_user
@@ -109,6 +111,88 @@ class LeaksTest(NativeTest):
         self.assertEqual(answer["result"]["rows"], [])
         document = json.loads(self.memoir("--json", "--all", "--needs", "100ms").stdout)  # so it watches by itself
         self.assertEqual(document["rows"][0]["watcher"], "memoir")
+
+
+# Programs of which no book tells. Each takes 3 MB a second in its own way.
+UNTRACKED = {
+    "arenas": "kept.append([{} for _ in range(800)])",
+    "malloc": "kept.append([bytes(1000) for _ in range(60)])",
+    "mapped": "m = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.write(bytes(1 << 16)); kept.append(m)",
+    "shared": "m = mmap.mmap(-1, 1 << 16); m.write(bytes(1 << 16)); kept.append(m)",
+    "file": "f.write(bytes(1 << 16)); f.flush(); kept.append(mmap.mmap(f.fileno(), 1 << 16, offset=i << 16)); kept[-1].read()",
+    "steady": "m = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); m.write(bytes(1 << 20)); m.close()",
+}
+LOOP = """
+import mmap, sys, tempfile, time
+kept, f = [], tempfile.TemporaryFile(dir=sys.argv[1])
+for i in range(1 << 30):
+    {}
+    time.sleep(0.02)
+"""
+
+
+class UntrackedTest(NativeTest):
+    """Growth of processes that keep no book, by the same table."""
+
+    def rows(self, line):
+        return {row["pid"]: row for row in line.ask({"query": {
+            "table": "leaks", "where": "space=resident",
+            "show": "pid,verdict,reason,growth,bytes,site,why,watched,limit_in"}})["result"]["rows"]}
+
+    def start(self, name, prefix=()):
+        process = subprocess.Popen([*prefix, sys.executable, "-c", LOOP.format(UNTRACKED[name]), self.folder])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process.pid
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="memoir-test-untracked-", dir="/var/tmp")  # a file system with files
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def test_what_grows_is_named_and_what_the_kernel_can_take_back_is_not_told(self):
+        self.native("--leaks-untracked", "4s")
+        line = self.connect()
+        pids = {name: self.start(name) for name in UNTRACKED}
+        grows = {pids[name] for name in ("arenas", "malloc", "mapped", "shared")}
+        self.wait_until(lambda: grows <= set(self.rows(line)), "all that grow are told")
+        rows = self.rows(line)
+        self.assertNotIn(pids["steady"], rows)
+        self.assertNotIn(pids["file"], rows)
+        said = {name: (rows[pids[name]]["verdict"], rows[pids[name]]["reason"]) for name in pids if pids[name] in rows}
+        self.assertEqual(said, {"arenas": ("growing", "outside malloc"), "malloc": ("growing", "resident size"),
+                                "mapped": ("growing", "outside malloc"), "shared": ("growing", "outside malloc")})
+        sites = {name: rows[pids[name]]["site"] for name in said}
+        self.assertEqual(sites["malloc"], "heap of malloc")
+        self.assertIn("CPython arenas", sites["arenas"])
+        self.assertIn("anonymous memory", sites["mapped"])
+        self.assertIn("shared memory", sites["shared"])
+        self.assertRegex(rows[pids["arenas"]]["why"], r"RSS grows by .*: it is CPython arenas .*memoir run")
+        self.assertRegex(rows[pids["malloc"]]["why"], r"RSS grows by .*: it is heap of malloc; attach to it")
+        told = subprocess.run([MEMOIR, "leaks", "--dir", self.books, "--socket", self.path, str(pids["malloc"])],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        self.assertEqual(told.stderr, "")
+        self.assertIn("heap of malloc", told.stdout)
+        self.assertIn("0 leaks, 1 growing", told.stdout)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
+    def test_growth_of_others_is_not_told(self):
+        self.native("--leaks-untracked", "4s", "--socket-group", "all")
+        os.chmod(self.folder, 0o777)
+        mine, his = self.start("malloc"), self.start("malloc", prefix=as_user(NOBODY))
+        line = self.connect()
+        self.wait_until(lambda: {mine, his} <= set(self.rows(line)), "root sees both")
+        told = subprocess.run([*as_user(NOBODY), MEMOIR, "leaks", "--json", "--dir", self.books, "--socket", self.path],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        self.assertEqual({row["pid"] for row in json.loads(told.stdout)["rows"]} & {mine, his}, {his})
+
+    def test_it_can_be_turned_off(self):
+        daemon = self.native("--leaks-untracked", "0")
+        pid = self.start("malloc")
+        line = self.connect()
+        self.let_look(daemon, 6)
+        self.assertNotIn(pid, self.rows(line))
 
 
 if __name__ == "__main__":

@@ -96,6 +96,18 @@ class Routes(TraceTest):
         self.assertEqual(row["lost"]["events"], 0)
         self.assertEqual(self.get("/traced")["state"], "running")
 
+    def test_an_ended_process_is_retired_and_costs_the_observer_nothing(self):
+        daemon = self.tracing()
+        observer = pathlib.Path(f"/proc/{self.observer_pid(daemon)}/maps")
+        drive = self.drive()
+        drive.ok("alloc", 5 * MIB)
+        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        self.assertIn(f"/{drive.pid}-", observer.read_text())
+        os.kill(drive.pid, signal.SIGKILL)
+        daemon.err.wait(rf"PID {drive.pid} \(.*SIGKILL\) gone: removed 1 ")
+        self.assertEqual([path for path in self.books.rglob(f"{drive.pid}-*.book")], [])
+        self.wait_until(lambda: f"/{drive.pid}-" not in observer.read_text(), "its book is not mapped any more")
+
     def test_tracing_of_a_process_is_switched_off_and_on(self):
         folder = self.folder / "driver"  # a file of our own: processes of other tests do not need its probes
         folder.mkdir()

@@ -3,13 +3,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "observe/code_file.h"
 #include "observe/elf_file.h"
 #include "observe/elf_parser.h"
 #include "site/module.h"
@@ -26,7 +32,7 @@ static int library_open(void)
 
 struct files {
     int fd;
-    struct elf_parser *parser;
+    struct elf_parser *parser, *other;
     struct elf_file here, there;
 };
 
@@ -138,6 +144,60 @@ static void functions_are_the_same(void **state)
     files_close(&f);
 }
 
+struct codes {
+    struct files *f;
+    size_t n, returns, cheap;
+};
+
+/* Places for probes in every function of the library. */
+static void code_compare(void *context, const struct elf_function *function)
+{
+    struct codes *c = context;
+    static struct code_return here[CODE_RETURNS_MAX], there[CODE_RETURNS_MAX];
+    struct probe_place a, b;
+    if (c->n == 300 || !function->bytes)
+        return;
+    c->n++;
+    code_file_place(NULL, elf_file_pread, &c->f->fd, function->offset, function->bytes, 3, &a);
+    code_file_place(c->f->other, elf_file_pread, &c->f->fd, function->offset, function->bytes, 3,
+                    &b);
+    assert_int_equal(a.offset, b.offset);
+    assert_int_equal(a.cheap, b.cheap);
+    assert_memory_equal(a.at, b.at, sizeof(a.at));
+    c->cheap += a.cheap;
+    int n = code_file_returns(NULL, elf_file_pread, &c->f->fd, function->offset, here);
+    assert_int_equal(
+        code_file_returns(c->f->other, elf_file_pread, &c->f->fd, function->offset, there), n);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(here[i].at, there[i].at);
+        assert_int_equal(here[i].slow, there[i].slow);
+        assert_int_equal(here[i].result, there[i].result);
+        assert_int_equal(here[i].up, there[i].up);
+        assert_int_equal(here[i].conditional, there[i].conditional);
+        assert_int_equal(here[i].taken, there[i].taken);
+        assert_int_equal(here[i].condition, there[i].condition);
+    }
+    c->returns += n > 0;
+    struct code_instruction i = code_file_first(NULL, elf_file_pread, &c->f->fd, function->offset);
+    struct code_instruction k =
+        code_file_first(c->f->other, elf_file_pread, &c->f->fd, function->offset);
+    assert_int_equal(i.flow, k.flow);
+    assert_int_equal(i.bytes, k.bytes);
+    assert_int_equal(i.target, k.target);
+}
+
+static void places_for_probes_are_the_same(void **state)
+{
+    struct files f;
+    struct codes c = {.f = &f};
+    files_open(&f);
+    assert_int_equal(elf_parser_new(&f.other), 0); /* the first one is busy with the list */
+    assert_int_equal(elf_file_exports(f.parser, elf_file_pread, &f.fd, code_compare, &c), 0);
+    assert_true(c.n == 300 && c.returns > 30 && c.cheap > 30);
+    elf_parser_free(f.other);
+    files_close(&f);
+}
+
 static void line_of(pid_t pid, const char *name, char ret[static 128])
 {
     char path[64], line[128];
@@ -175,6 +235,38 @@ static void the_child_has_no_rights(void **state)
         assert_int_equal(faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW), -1);
     }
     elf_parser_free(parser);
+}
+
+/* In a process that may install no further filter. */
+static int without_seccomp(void)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof(program) / sizeof(program[0]), program};
+    struct elf_parser *parser;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+        return 0;
+    int r = elf_parser_new(&parser);
+    /* Whatever it is asked, no child is there. */
+    return r == -EPERM && waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD;
+}
+
+static void a_child_that_cannot_be_confined_is_not_used(void **state)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(without_seccomp() ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void child_kill(struct elf_parser *parser)
@@ -246,7 +338,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(headers_and_symbols_are_the_same),
         cmocka_unit_test(rules_and_steps_are_the_same),
         cmocka_unit_test(functions_are_the_same),
+        cmocka_unit_test(places_for_probes_are_the_same),
         cmocka_unit_test(the_child_has_no_rights),
+        cmocka_unit_test(a_child_that_cannot_be_confined_is_not_used),
         cmocka_unit_test(a_child_that_ended_between_questions_is_replaced),
         cmocka_unit_test(a_file_over_which_children_die_is_refused_and_others_are_served),
     };

@@ -1,5 +1,6 @@
 /* The whole chain: a probe in the kernel copies a stack and walks Python's frames, and outside they become lines of scripts among
- * native frames. Interpreters: /usr/bin/python3 and those of MEMOIR_TEST_PYTHONS (paths, separated by colons). */
+ * native frames. Interpreters: /usr/bin/python3 and those of MEMOIR_TEST_PYTHONS (paths, separated by colons). Objects and files are
+ * interpreted by the parser, as in the observer, or, with --here, by this process. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "check.h"
+#include "observe/elf_parser.h"
 #include "observe/stacks.h"
 #include "probe_event.h"
 #include "probe_load.h"
@@ -18,6 +20,7 @@ enum { PYTHONS_MAX = 16, EVENTS_MAX = 16, WARM_ROUNDS = 20, NOBODY = 65534 };
 static const char *pythons[PYTHONS_MAX];
 static size_t n_pythons;
 static struct stacks *stacks;
+static struct elf_parser *parser; /* NULL: this process interprets the objects */
 
 static void python_needed(void)
 {
@@ -446,6 +449,29 @@ static void a_call_whose_code_was_replaced_gets_no_wrong_name(void **state)
     free(event);
 }
 
+/* A parser that ends costs the names of the stack at hand at most, and the next one knows them again. */
+static void a_parser_that_was_killed_is_replaced(void **state)
+{
+    python_needed();
+    struct program p;
+    if (!parser)
+        skip();
+    program_start(&p, pythons[0]);
+    program_probe(&p);
+    program_run(&p, "chain");
+    expect_chain(pythons[0], &p, "<module> chain.py");
+    for (int i = 0; i < 3; i++) {
+        siginfo_t info;
+        pid_t before = elf_parser_pid(parser);
+        assert_int_equal(kill(before, SIGKILL), 0);
+        assert_int_equal(waitid(P_PID, (id_t)before, &info, WEXITED | WNOWAIT), 0);
+        program_run(&p, "chain");
+        expect_chain(pythons[0], &p, "<module> chain.py");
+        assert_int_not_equal(elf_parser_pid(parser), before);
+    }
+    program_end(&p);
+}
+
 static int group_setup(void **state)
 {
     static char list[4096];
@@ -458,14 +484,27 @@ static int group_setup(void **state)
     return stacks_new(&stacks);
 }
 
-static int group_teardown(void **state)
+/* As the observer has it: a child without rights interprets. */
+static int group_setup_parser(void **state)
 {
-    stacks_free(stacks);
+    n_pythons = 0;
+    if (elf_parser_new(&parser) < 0 || group_setup(state) < 0)
+        return -1;
+    stacks_parser_set(stacks, parser);
     return 0;
 }
 
-int main(void)
+static int group_teardown(void **state)
 {
+    stacks_free(stacks);
+    elf_parser_free(parser);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (elf_parser_is_this(argc, argv))
+        return elf_parser_main();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(python_calls_appear_between_native_frames),
         cmocka_unit_test(keys_are_those_of_the_process_itself),
@@ -475,7 +514,10 @@ int main(void)
         cmocka_unit_test(a_deep_stack_is_cut_and_says_so),
         cmocka_unit_test(names_are_utf8),
         cmocka_unit_test(a_call_whose_code_was_replaced_gets_no_wrong_name),
+        cmocka_unit_test(a_parser_that_was_killed_is_replaced),
         cmocka_unit_test(a_code_object_in_the_place_of_another_gets_its_own_name),
     };
-    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+    bool here = argc > 1 && strcmp(argv[1], "--here") == 0;
+    return here ? cmocka_run_group_tests(tests, group_setup, group_teardown)
+                : cmocka_run_group_tests(tests, group_setup_parser, group_teardown);
 }

@@ -260,6 +260,21 @@ static void words_are_the_return_addresses_on_the_stack(void **state)
     }
 }
 
+/* They are part of the site, and not compared with the stacks of later calls: a thread stays in them. */
+static void functions_that_start_a_thread_have_no_words(void **state)
+{
+    struct stack_result result;
+    pid_t pid = child_run(body_shapes, 0);
+    struct stack_process *process = resolve(pid, &result);
+    child_end(pid);
+    assert_false(result.flags & (STACK_WORDS_CUT | STACK_CUT));
+    assert_in_range(result.n_words, 2, result.n - 2);
+    const struct book_frame *last = &result.frames[result.n_words - 1];
+    assert_null(strstr(last[0].module->path, "/libc.so."));
+    assert_non_null(strstr(last[1].module->path, "/libc.so."));
+    stack_process_free(process);
+}
+
 static void a_truncated_stack_gives_its_inner_frames_and_says_so(void **state)
 {
     struct stack_process *process;
@@ -487,6 +502,7 @@ int main(void)
         cmocka_unit_test(frames_of_cpp_equal_too),
         cmocka_unit_test(jit_code_and_signals_are_walked_through),
         cmocka_unit_test(words_are_the_return_addresses_on_the_stack),
+        cmocka_unit_test(functions_that_start_a_thread_have_no_words),
         cmocka_unit_test(a_truncated_stack_gives_its_inner_frames_and_says_so),
         cmocka_unit_test(garbage_on_the_stack_is_survived),
         cmocka_unit_test(a_stack_whose_process_is_gone_is_told),

@@ -204,6 +204,27 @@ static void outside_steps(struct outside *g, uint64_t outside, uint64_t inside, 
     g->last_ns = steps * OUTSIDE_INTERVAL_NS;
 }
 
+/* Many small files may grow more than one large mapping. */
+static void what_grew_is_the_kind_that_grew_most_and_its_largest_part(void **unused)
+{
+    struct explain *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
+    struct outside_verdict verdict;
+    explain_add(a, &(struct explain_share){EXPLAIN_FILE, 0, "/big", 100000});
+    explain_add(b, &(struct explain_share){EXPLAIN_FILE, 0, "/big", 100000});
+    explain_add(b, &(struct explain_share){EXPLAIN_FILE, 0, "/one", 40000});
+    explain_add(b, &(struct explain_share){EXPLAIN_FILE, 0, "/two", 50000});
+    explain_add(b, &(struct explain_share){EXPLAIN_STACK, 0, "other threads", 60000});
+    a->rss_bytes = 100000;
+    b->rss_bytes = 250000;
+    outside_compare(a, b, NS_PER_S, &verdict);
+    assert_int_equal(verdict.kind, EXPLAIN_FILE);
+    assert_string_equal(verdict.name, "mapped file /two");
+    outside_verdict_all(&verdict);
+    assert_int_equal(verdict.kind, EXPLAIN_FILE);
+    free(a);
+    free(b);
+}
+
 static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
 {
     struct outside g;
@@ -215,7 +236,7 @@ static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
     outside_tell(&verdict, &told);
     assert_non_null(strstr(buffer_string(&told), "RSS grows by 24."));
     assert_non_null(strstr(buffer_string(&told), "it is CPython arenas (pymalloc)"));
-    assert_non_null(strstr(buffer_string(&told), "PYTHONMALLOC=malloc"));
+    assert_non_null(strstr(buffer_string(&told), "memoir run"));
     buffer_release(&told);
     outside_release(&g);
     outside_steps(&g, 100000, 1000, 160); /* an exit that frees what there is */
@@ -237,6 +258,11 @@ static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
     outside_steps(&g, 1000, 100000, 160); /* its sites tell */
     outside_judge(&g, &verdict);
     assert_false(verdict.grows);
+    outside_judge_all(&g, &verdict); /* or there are none: it has no book */
+    assert_true(verdict.grows);
+    assert_int_equal(verdict.kind, EXPLAIN_HEAP);
+    assert_string_equal(verdict.name, "heap of malloc");
+    assert_non_null(strstr(verdict.advice, "memoir attach"));
     outside_release(&g);
     outside_steps(&g, 0, 0, 160);
     outside_judge(&g, &verdict);
@@ -257,6 +283,7 @@ int main(void)
         cmocka_unit_test(parts_beyond_the_table_are_folded_and_still_sum),
         cmocka_unit_test(blocks_in_use_and_slack_divide_the_heap),
         cmocka_unit_test(growth_outside_malloc_has_a_verdict_and_a_name),
+        cmocka_unit_test(what_grew_is_the_kind_that_grew_most_and_its_largest_part),
         cmocka_unit_test(this_process_is_explained),
         cmocka_unit_test(processes_without_memory_are_none),
     };

@@ -566,7 +566,8 @@ static void runtimes_that_collect_garbage_are_known_by_their_file(void **unused)
                                             "libcoreclr.so",
                                             "libclrgc.so",
                                             "mono-sgen",
-                                            "/usr/lib/erlang/erts/bin/beam.smp"};
+                                            "/usr/lib/erlang/erts/bin/beam.smp",
+                                            "node~1"};
     static const char *const others[] = {
         "/usr/bin/nodemon", "javac",   "/usr/bin/bundle", "rubyist", "/node/libc.so.6", "", "nod",
         "mynode",           "python3", "/opt/java/bin/"};

@@ -9,66 +9,6 @@
 
 /* ---- processes ---- */
 
-static void statm_gives_pages(void **state)
-{
-    struct host_statm statm;
-    assert_int_equal(host_parse_statm("5061 1713 1234 9 0 512 0\n", &statm), 0);
-    assert_int_equal(statm.vms, 5061);
-    assert_int_equal(statm.rss, 1713);
-    assert_int_equal(statm.shared, 1234);
-    assert_int_equal(statm.text, 9);
-    assert_int_equal(statm.data, 512);
-    assert_int_equal(host_parse_statm("5061 1713 1234", &statm), -EBADMSG);
-    assert_int_equal(host_parse_statm("", &statm), -EBADMSG);
-    assert_int_equal(host_parse_statm("-1 2 3 4 5 6 7", &statm), -EBADMSG);
-}
-
-#define STAT_TAIL " S 7 1 1 0 -1 4194560 101 0 202 0 1 2 0 0 20 0 3 0 4242 409600 55 1 0 0\n"
-
-static void a_name_may_hold_anything(void **state)
-{
-    static const char *const names[] = {"plain", "two words", ") S 1 1", "a)b(c",
-                                        "x\ny",  "\x1b[31m",  ""};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        char text[256];
-        struct host_stat stat;
-        snprintf(text, sizeof(text), "9 (%s)" STAT_TAIL, names[i]);
-        assert_int_equal(host_parse_stat(text, &stat), 0);
-        assert_string_equal(stat.comm, names[i]);
-        assert_int_equal(stat.state, 'S');
-        assert_int_equal(stat.parent, 7);
-        assert_int_equal(stat.minor_faults, 101);
-        assert_int_equal(stat.major_faults, 202);
-        assert_int_equal(stat.threads, 3);
-        assert_int_equal(stat.start_ticks, 4242);
-        assert_int_equal(stat.vms_bytes, 409600);
-        assert_int_equal(stat.rss_pages, 55);
-        assert_false(stat.kernel);
-    }
-}
-
-static void stat_that_is_cut_makes_no_sense(void **state)
-{
-    static const char whole[] = "9 (name)" STAT_TAIL;
-    struct host_stat stat;
-    for (size_t len = 0; len < sizeof(whole) - 12; len++) {
-        char text[sizeof(whole)];
-        memcpy(text, whole, len);
-        text[len] = '\0';
-        assert_int_equal(host_parse_stat(text, &stat), -EBADMSG);
-    }
-}
-
-static void threads_of_the_kernel_are_told_apart(void **state)
-{
-    struct host_stat stat;
-    assert_int_equal(
-        host_parse_stat("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 3 0 0 1\n",
-                        &stat),
-        0);
-    assert_true(stat.kernel);
-}
-
 static void status_without_memory_has_a_user_only(void **state)
 {
     struct host_status status;
@@ -254,10 +194,6 @@ static void bad_words_of_an_environment_are_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statm_gives_pages),
-        cmocka_unit_test(a_name_may_hold_anything),
-        cmocka_unit_test(stat_that_is_cut_makes_no_sense),
-        cmocka_unit_test(threads_of_the_kernel_are_told_apart),
         cmocka_unit_test(status_without_memory_has_a_user_only),
         cmocka_unit_test(a_rollup_gives_shares),
         cmocka_unit_test(parts_add_up_to_the_total),

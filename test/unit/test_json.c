@@ -220,7 +220,7 @@ static void check_digits(uint64_t number)
     size_t len = json_digits(text, number);
     assert_int_equal(len, snprintf(expected, sizeof(expected), "%" PRIu64, number));
     assert_memory_equal(text, expected, len);
-    assert_int_equal(text[len], 'x'); /* and not a byte behind them */
+    assert_int_equal(text[JSON_DIGITS_MAX], 'x'); /* and not a byte behind what they may take */
 }
 
 static void numbers_of_every_length_have_their_digits(void **state)
@@ -240,21 +240,26 @@ static void numbers_of_every_length_have_their_digits(void **state)
     check_digits(UINT64_MAX);
 }
 
+/* Of every length, with any byte at any place. */
 static void plain_strings_are_told_from_others(void **state)
 {
-    char text[64];
-    memset(text, 'x', sizeof(text));
-    assert_int_equal(json_plain(text, "", 0), 2);
-    assert_memory_equal(text, "\"\"x", 3);
-    assert_int_equal(json_plain(text, "plain words of more than 16", 27), 29);
-    assert_memory_equal(text, "\"plain words of more than 16\"x", 30);
-    memset(text, 'x', sizeof(text));
-    static const char *const others[] = {
-        "\"",       "\\",          "12345678\n", "a\x7f",
-        "\xc3\xa9", "1234567\xff", "\x1b[0m",    "longer than eight \t"};
-    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-        assert_int_equal(json_plain(text, others[i], strlen(others[i])), 0);
-        assert_int_equal(text[0], 'x');
+    for (size_t len = 0; len < 40; len++) {
+        char s[40] = "", text[48];
+        for (size_t i = 0; i < len; i++)
+            s[i] = (char)('A' + i % 26);
+        memset(text, 'x', sizeof(text));
+        assert_int_equal(json_plain(text, s, len), len + 2);
+        assert_true(text[0] == '"' && text[len + 1] == '"' && text[len + 2] == 'x');
+        assert_memory_equal(text + 1, s, len);
+        for (size_t at = 0; at < len; at++) {
+            char was = s[at];
+            for (unsigned c = 0; c < 256; c++) {
+                bool plain = c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+                s[at] = (char)c;
+                assert_int_equal(json_plain(text, s, len), plain ? len + 2 : 0);
+            }
+            s[at] = was;
+        }
     }
 }
 

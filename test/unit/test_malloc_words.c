@@ -42,7 +42,7 @@ static char *block_of(const struct slab *s, unsigned i)
 
 static struct word *array_of(const struct slab *s)
 {
-    return (struct word *)words_array(s, slab_slice(s));
+    return s->words;
 }
 
 /* Every block of every class, wherever in a macro-block its slab begins. */
@@ -63,6 +63,24 @@ static void every_block_has_a_word_of_its_own(void **state)
             assert_true((char *)end <= (char *)array + words_bytes(s));
             words_detach(s);
             assert_null(s->words);
+        }
+    }
+}
+
+/* At every multiple of 16 in every slab, as free() asks. */
+static void only_the_start_of_a_block_is_taken_for_one(void **state)
+{
+    for (unsigned class = 0; class < SIZE_CLASSES; class ++) {
+        for (unsigned slice = 1; slice + size_slices[class] <= MACRO_SLICES; slice += 3) {
+            struct slab *s = slab_make(slice, class);
+            uint32_t magic = words_magic(s->block_bytes), end = s->limit * s->block_bytes;
+            for (uint32_t at = 0; at < end; at += SIZE_STEP) {
+                uint64_t product = words_product(magic, s, slab_memory(s) + at);
+                if (words_starts(magic, product) != (at % s->block_bytes == 0) ||
+                    product >> 32 != at / s->block_bytes)
+                    fail_msg("class %u, slice %u, at %u: block %u, start %d", class, slice, at,
+                             (unsigned)(product >> 32), words_starts(magic, product));
+            }
         }
     }
 }
@@ -318,6 +336,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_block_has_a_word_of_its_own),
+        cmocka_unit_test(only_the_start_of_a_block_is_taken_for_one),
         cmocka_unit_test(arrays_do_not_overlap_and_come_back_empty),
         cmocka_unit_test(times_are_never_later_and_close),
         cmocka_unit_test(a_word_can_tell_the_slack_of_all_usual_blocks),

@@ -1,0 +1,334 @@
+/* Objects of CPython and lists of libraries, interpreted by the parser: it answers as the same code in this process does, its answers
+ * are checked, and what happens to it costs names only. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "check.h"
+#include "observe/elf_parser_internal.h"
+#include "observe/link_map.h"
+#include "python_memory.h"
+
+enum { CALLS = 3 };
+
+struct fixture {
+    struct python_memory memory;
+    struct python_remote remote;
+    uint32_t deaths;
+};
+
+static struct fixture *fixture_new(struct elf_parser *parser)
+{
+    static const char *const functions[CALLS] = {"Loader.load_batch", "outer", "<module>"};
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    python_memory_remote(&f->memory, &f->remote, parser, &f->deaths);
+    for (uint32_t i = 0; i < CALLS; i++)
+        f->remote.stack.frames[i] = (struct python_frame){
+            python_memory_code(&f->memory, functions[i], "/srv/train.py", 10 * (i + 1)), 0};
+    f->remote.stack.n = CALLS;
+    return f;
+}
+
+/* ---- the parser itself ---- */
+
+static void names_are_those_that_this_process_would_find(void **state)
+{
+    struct elf_parser *parser;
+    assert_int_equal(elf_parser_new(&parser), 0);
+    struct fixture *here = fixture_new(NULL), *there = fixture_new(parser);
+    assert_int_equal(python_remote_names(&here->remote, CALLS), CALLS);
+    assert_int_equal(python_remote_names(&there->remote, CALLS), CALLS);
+    assert_memory_equal(here->remote.scripts, there->remote.scripts,
+                        CALLS * sizeof(here->remote.scripts[0]));
+    assert_memory_equal(here->remote.lines, there->remote.lines,
+                        CALLS * sizeof(here->remote.lines[0]));
+    assert_string_equal(there->remote.scripts[0].function, "Loader.load_batch");
+    assert_string_equal(there->remote.scripts[0].file, "/srv/train.py");
+    assert_int_equal(there->remote.lines[0], 10);
+    /* However many calls there are: code objects, heads, characters. */
+    assert_int_equal(there->memory.reads, 3);
+    free(here);
+    free(there);
+    elf_parser_free(parser);
+}
+
+static void names_that_hold_are_kept_and_others_are_read_again(void **state)
+{
+    struct elf_parser *parser;
+    assert_int_equal(elf_parser_new(&parser), 0);
+    struct fixture *f = fixture_new(parser);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    assert_int_equal(f->remote.names_read, CALLS);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    assert_int_equal(f->remote.names_read, CALLS);
+    assert_string_equal(f->remote.scripts[1].function, "outer");
+    /* Another function at the same address. */
+    uint64_t other = python_memory_code(&f->memory, "other", "/srv/other.py", 7);
+    uint64_t first = f->remote.stack.frames[0].code;
+    memcpy(f->memory.bytes + (first - PYTHON_MEMORY_AT),
+           f->memory.bytes + (other - PYTHON_MEMORY_AT), 256);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    assert_int_equal(f->remote.names_read, CALLS + 1);
+    assert_string_equal(f->remote.scripts[0].function, "other");
+    /* No code object any more. */
+    memset(f->memory.bytes + (first - PYTHON_MEMORY_AT), 0, 256);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS - 1);
+    assert_string_equal(f->remote.scripts[0].function, "");
+    assert_int_equal(f->deaths, 0);
+    free(f);
+    elf_parser_free(parser);
+}
+
+/* A process whose memory ends the child that reads it. */
+struct deadly {
+    struct python_memory *memory;
+    struct elf_parser *parser;
+};
+
+static void read_and_kill(void *context, struct remote_piece *pieces, size_t n)
+{
+    struct deadly *d = context;
+    kill(elf_parser_pid(d->parser), SIGKILL);
+    python_memory_read(d->memory, pieces, n);
+}
+
+static void a_process_over_which_children_die_has_no_names_and_others_have(void **state)
+{
+    struct elf_parser *parser;
+    assert_int_equal(elf_parser_new(&parser), 0);
+    struct fixture *bad = fixture_new(parser), *good = fixture_new(parser);
+    struct deadly d = {&bad->memory, parser};
+    bad->remote.read = read_and_kill;
+    bad->remote.context = &d;
+    for (uint32_t i = 1; i <= ELF_FILE_DEATHS_MAX; i++) {
+        assert_int_equal(python_remote_names(&bad->remote, CALLS), 0);
+        assert_int_equal(bad->deaths, i);
+        assert_string_equal(bad->remote.scripts[0].function, "");
+        assert_int_equal(python_remote_names(&good->remote, CALLS), CALLS);
+    }
+    pid_t child = elf_parser_pid(parser);
+    assert_int_equal(python_remote_names(&bad->remote, CALLS), 0);
+    assert_int_equal(elf_parser_deaths(parser), ELF_FILE_DEATHS_MAX);
+    assert_int_equal(elf_parser_pid(parser), child); /* it was not asked */
+    assert_int_equal(good->deaths, 0);
+    free(bad);
+    free(good);
+    elf_parser_free(parser);
+}
+
+struct bases {
+    size_t n;
+    uint64_t sum;
+};
+
+static void base_add(void *context, uint64_t base, size_t order)
+{
+    struct bases *b = context;
+    assert_int_equal(order, b->n);
+    b->n++;
+    b->sum = b->sum * 31 + base;
+}
+
+static void the_list_of_libraries_is_the_same(void **state)
+{
+    struct elf_parser *parser;
+    struct bases here = {0}, there = {0};
+    assert_int_equal(elf_parser_new(&parser), 0);
+    size_t n = link_map_each(getpid(), NULL, base_add, &here);
+    assert_int_equal(n, here.n);
+    assert_int_equal(link_map_each(getpid(), parser, base_add, &there), n);
+    assert_true(n > 2); /* the program, the vdso, libraries */
+    assert_memory_equal(&here, &there, sizeof(here));
+    elf_parser_free(parser);
+}
+
+/* ---- a child that lies ---- */
+
+/* What it says to one question: a message, and bytes after it. */
+struct lie {
+    int fd;
+    struct elf_tell tell;
+    const void *bytes;
+    size_t n;
+    bool silent;
+};
+
+static void *lie_run(void *argument)
+{
+    struct lie *l = argument;
+    struct elf_ask ask;
+    struct python_names_ask names;
+    if (recv(l->fd, &ask, sizeof(ask), MSG_WAITALL) == sizeof(ask) &&
+        recv(l->fd, &names, sizeof(names), MSG_WAITALL) == sizeof(names) && !l->silent) {
+        (void)!send(l->fd, &l->tell, sizeof(l->tell), MSG_NOSIGNAL);
+        (void)!send(l->fd, l->bytes, l->n, MSG_NOSIGNAL);
+    }
+    char end;
+    (void)!recv(l->fd, &end, 1, MSG_WAITALL); /* until it is given up */
+    return NULL;
+}
+
+/* How many names are believed, and whether the child is. */
+static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fixture)
+{
+    int fds[2];
+    pthread_t thread;
+    struct elf_parser *parser;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(elf_parser_for_test(fds[0], &parser), 0);
+    struct fixture *f = fixture_new(parser);
+    l->fd = fds[1];
+    assert_int_equal(pthread_create(&thread, NULL, lie_run, l), 0);
+    uint32_t named = python_remote_names(&f->remote, CALLS);
+    *ret_ended = f->deaths > 0;
+    assert_int_equal(elf_parser_deaths(parser), f->deaths);
+    elf_parser_free(parser);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(fds[1]);
+    if (ret_fixture)
+        *ret_fixture = f;
+    else
+        free(f);
+    return named;
+}
+
+/* An answer to which nothing can be objected. */
+static void honest(struct lie *l, struct python_call_told told[static CALLS])
+{
+    memset(told, 0, CALLS * sizeof(told[0]));
+    for (int i = 0; i < CALLS; i++) {
+        told[i] = (struct python_call_told){.state = PYTHON_CALL_NAMED, .check = 1, .line = 3};
+        strcpy(told[i].script.function, "f\xc3\xbcnction");
+        strcpy(told[i].script.file, "file.py");
+    }
+    *l = (struct lie){.bytes = told, .n = CALLS * sizeof(told[0])};
+    l->tell = (struct elf_tell){.kind = ELF_TELL_DONE, .bytes = (uint32_t)l->n};
+}
+
+static void an_answer_that_makes_sense_is_believed(void **state)
+{
+    struct lie l;
+    struct python_call_told told[CALLS];
+    struct fixture *f;
+    bool ended;
+    honest(&l, told);
+    told[1].line = BOOK_SCRIPT_LINE_MAX + 1u; /* more than a book can say: no line */
+    assert_int_equal(lie_tell(&l, &ended, &f), CALLS);
+    assert_false(ended);
+    assert_string_equal(f->remote.scripts[0].function, "f\xc3\xbcnction");
+    assert_int_equal(f->remote.lines[0], 3);
+    assert_int_equal(f->remote.lines[1], 0);
+    free(f);
+}
+
+/* One call of three is told wrongly. */
+static void names_that_cannot_be_are_not_believed(void **state)
+{
+    for (int which = 0; which < 9; which++) {
+        struct lie l;
+        struct python_call_told told[CALLS];
+        struct book_script *s = &told[1].script;
+        bool ended;
+        honest(&l, told);
+        switch (which) {
+        case 0: /* no UTF-8 */
+            strcpy(s->function, "f\xfcnction");
+            break;
+        case 1: /* half a character */
+            strcpy(s->file, "\xc3");
+            break;
+        case 2: /* no end */
+            memset(s->file, 'x', sizeof(s->file));
+            break;
+        case 3: /* bytes behind the end */
+            s->function[100] = 'x';
+            break;
+        case 4:
+            s->flags = 4;
+            break;
+        case 5:
+            told[1].check = 0;
+            break;
+        case 6:
+            told[1].lines_used = PYTHON_LINES_MAX + 1;
+            break;
+        case 7: /* there is no name that could hold */
+            told[1].state = PYTHON_CALL_HOLDS;
+            break;
+        case 8:
+            told[1].state = 77;
+            break;
+        }
+        assert_int_equal(lie_tell(&l, &ended, NULL), CALLS - 1);
+        assert_false(ended);
+    }
+}
+
+static void a_child_that_asks_for_too_much_is_ended(void **state)
+{
+    static struct elf_wire_piece pieces[ELF_WIRE_PIECES_MAX + 1];
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++)
+        pieces[i] = (struct elf_wire_piece){.address = PYTHON_MEMORY_AT, .bytes = 8};
+    struct elf_wire_piece large = {.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX + 1};
+    struct elf_wire_piece wide[2] = {{.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX},
+                                     {.address = PYTHON_MEMORY_AT, .bytes = 1}};
+    struct {
+        struct elf_tell tell;
+        const void *bytes;
+        size_t n;
+    } cases[] = {
+        {{.kind = ELF_TELL_PIECES, .bytes = sizeof(pieces)}, pieces, sizeof(pieces)},
+        /* more pieces than naming three calls takes */
+        {{.kind = ELF_TELL_PIECES, .bytes = (CALLS * PYTHON_CALL_PIECES + 1) * sizeof(pieces[0])},
+         pieces,
+         (CALLS * PYTHON_CALL_PIECES + 1) * sizeof(pieces[0])},
+        {{.kind = ELF_TELL_PIECES, .bytes = sizeof(large)}, &large, sizeof(large)},
+        {{.kind = ELF_TELL_PIECES, .bytes = sizeof(wide)}, wide, sizeof(wide)},
+        {{.kind = ELF_TELL_PIECES, .bytes = 0}, NULL, 0},
+        {{.kind = ELF_TELL_PIECES, .bytes = 17}, pieces, 17},
+        {{.kind = ELF_TELL_READ, .bytes = 16}, NULL, 0}, /* there is no file */
+        {{.kind = ELF_TELL_FUNCTIONS, .bytes = 16}, pieces, 16},
+        {{.kind = ELF_TELL_DONE, .bytes = 16}, pieces, 16},
+        {{.kind = ELF_TELL_DONE, .result = 1, .bytes = 0}, NULL, 0},
+        {{.kind = ELF_TELL_DONE, .result = -1, .bytes = 16}, pieces, 16},
+        {{.kind = 99}, NULL, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct lie l = {.tell = cases[i].tell, .bytes = cases[i].bytes, .n = cases[i].n};
+        bool ended;
+        assert_int_equal(lie_tell(&l, &ended, NULL), 0);
+        if (!ended)
+            fail_msg("case %zu is answered", i);
+    }
+}
+
+static void a_child_that_says_nothing_is_ended_in_time(void **state)
+{
+    struct lie l = {.silent = true};
+    bool ended;
+    uint64_t from = clock_monotonic_ns();
+    assert_int_equal(lie_tell(&l, &ended, NULL), 0);
+    assert_true(ended);
+    assert_true(clock_monotonic_ns() - from < UINT64_C(20) * NS_PER_S);
+}
+
+int main(int argc, char **argv)
+{
+    if (elf_parser_is_this(argc, argv))
+        return elf_parser_main();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_those_that_this_process_would_find),
+        cmocka_unit_test(names_that_hold_are_kept_and_others_are_read_again),
+        cmocka_unit_test(a_process_over_which_children_die_has_no_names_and_others_have),
+        cmocka_unit_test(the_list_of_libraries_is_the_same),
+        cmocka_unit_test(an_answer_that_makes_sense_is_believed),
+        cmocka_unit_test(names_that_cannot_be_are_not_believed),
+        cmocka_unit_test(a_child_that_asks_for_too_much_is_ended),
+        cmocka_unit_test(a_child_that_says_nothing_is_ended_in_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
