@@ -761,10 +761,11 @@ static void transfers_have_an_order_of_their_own(void **state)
         moves_put(&b, account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 100), i + 1);
         builder_publish(&b);
         p = add(w, name)->process;
+        (void)live(w, p, MEMOIR_SPACE_HEAP);
+        assert_int_equal(p->accounts[0].source, BOOK_SOURCE_MALLOC);
+        assert_int_equal(p->accounts[0].moves_source,
+                         i < 2 ? BOOK_SOURCE_MALLOC : BOOK_SOURCE_CLIENT);
     }
-    (void)live(w, p, MEMOIR_SPACE_HEAP);
-    assert_int_equal(p->accounts[0].source, BOOK_SOURCE_MALLOC);
-    assert_int_equal(p->accounts[0].moves_source, BOOK_SOURCE_CLIENT);
     assert_int_equal(p->accounts[0].totals.moved_in, 3);
 }
 
