@@ -53,6 +53,16 @@ class RunTest(CommandTest):
 
 @unittest.skipUnless(os.geteuid() == 0, "mounts")
 class Places(RunTest):
+    def test_where_no_book_can_be_made_the_summary_says_so(self):
+        folder = self.folder()
+        folder.chmod(0o777)
+        out = folder / "out.json"
+        done = self.run_it("--json", out, "true", user=65534, group=65534, extra_groups=[])  # its directory of books is root's
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("'true' is not tracked: there is no place for its book: Permission denied", done.stderr)
+        told = json.loads(out.read_text())
+        self.assertEqual((told["tracked"], told["why_not"]), (False, "there is no place for its book"))
+
     def test_a_full_place_for_books_costs_no_figures(self):
         """Users share /run/memoir: where one has filled it, with files or with bytes, books are in the next place."""
         out = self.folder() / "out.json"
