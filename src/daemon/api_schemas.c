@@ -473,8 +473,8 @@ static const struct http_schema schemas[] = {
         "assumed": {
             "type": "object",
             "description": "rates behind the estimated savings",
-            "required": ["pageable_bytes_per_second", "pinned_bytes_per_second"],
-            "properties": {"pageable_bytes_per_second": {"type": "integer"}, "pinned_bytes_per_second": {"type": "integer"}}},
+            "required": ["pageable_rate", "pinned_rate"],
+            "properties": {"pageable_rate": {"type": "integer"}, "pinned_rate": {"type": "integer"}}},
         "repeats": {"type": "array", "description": "ranges that were copied again and again in one direction", "items": {
             "type": "object",
             "required": ["address", "site", "space", "copy_site", "offset", "size", "direction", "copies", "bytes"],

@@ -507,8 +507,8 @@ export interface Trace {
   copiers: TraceCopier[]
   /** rates behind the estimated savings */
   assumed: {
-    pageable_bytes_per_second: number
-    pinned_bytes_per_second: number
+    pageable_rate: number
+    pinned_rate: number
   }
   /** ranges that were copied again and again in one direction */
   repeats: ({
