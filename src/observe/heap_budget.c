@@ -195,8 +195,7 @@ int heap_budget_look(struct heap *h)
         return 0;
     }
     b->share = share(h);
-    if (!b->tried && b->share * 100 * MEASURE_SHARE > (double)h->options->budget &&
-        !is_little(h)) {
+    if (!b->tried && b->share * 100 * MEASURE_SHARE > (double)h->options->budget && !is_little(h)) {
         cost_measure(h);
         return 0;
     }
