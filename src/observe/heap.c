@@ -244,7 +244,8 @@ static int start(struct heap *h)
         return fail(h, r, "cannot look into the process: %s", strerror(-r));
     r = heap_book_open(h);
     if (r < 0)
-        return fail(h, r, "cannot make a book for the process: %s", strerror(-r));
+        return fail(h, r, "cannot make a book for the process: %s",
+                    r == -EMEDIUMTYPE ? "the directory of books is not on a tmpfs" : strerror(-r));
     if (h->options->socket) {
         r = control_new(request, h, h->options->socket, &h->control);
         if (r < 0)
