@@ -234,10 +234,10 @@ static int start(struct heap *h)
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);
-    if (r == 0) {
-        stacks_parser_set(h->stacks, h->parser);
+    if (r == 0)
+        r = stacks_parser_set(h->stacks, h->parser);
+    if (r == 0)
         r = stack_process_new(h->stacks, h->options->pid, &h->process);
-    }
     if (r == 0)
         r = heap_callers_new(h->process, h->parser, &h->callers);
     if (r < 0)

@@ -314,9 +314,9 @@ class Views(AttachTest):
         program("leak", 3000)
         heap.ask("flush")
         sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
-        largest = max(sites, key=lambda s: s["live_bytes"])
+        largest = max(sites, key=lambda s: s["bytes"])
         self.assertEqual(largest["module"], str(CPP), "the library's operator new")
-        self.assertGreaterEqual(largest["live_bytes"], 2900 * 1000)
+        self.assertGreaterEqual(largest["bytes"], 2900 * 1000)
         flame = self.memoir("flame", program.pid, "--dir", heap.books).stdout
         self.assertIn("leak", flame)
         self.assertIn("main", flame)
@@ -329,7 +329,7 @@ class Views(AttachTest):
         rows = self.json("query", "processes", "--show", "pid,heap,blocks", "--dir", heap.books)["rows"]
         self.assertEqual(rows, [{"pid": program.pid, "heap": 1000000, "blocks": 1000, "at_least": ["heap", "blocks"]}])
         sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
-        self.assertEqual([s["live_bytes"] for s in sites], [1000000])
+        self.assertEqual([s["bytes"] for s in sites], [1000000])
         self.assertIn("alloc_some", str(sites[0]))
 
     def test_refusals_are_clear(self):

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "observe/elf_parser_internal.h"
 #include "observe/link_map.h"
+#include "observe/parser_pool.h"
 #include "python_memory.h"
 
 enum { CALLS = 3 };
@@ -56,6 +57,24 @@ static void names_are_those_that_this_process_would_find(void **state)
     elf_parser_free(parser);
 }
 
+/* The kernel saw another code object at that address than the one that has the name. */
+static void a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise(void **state)
+{
+    struct fixture *f = fixture_new(NULL);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    uint64_t words[PYTHON_CODE_CHECK_WORDS];
+    memcpy(words,
+           f->memory.bytes + (f->remote.stack.frames[0].code - PYTHON_MEMORY_AT) +
+               PYTHON_CODE_CHECK_AT,
+           sizeof(words));
+    f->remote.checks[0] = python_code_check(words);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    f->remote.checks[0] ^= 2;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS - 1);
+    assert_string_equal(f->remote.scripts[0].function, "");
+    free(f);
+}
+
 static void names_that_hold_are_kept_and_others_are_read_again(void **state)
 {
     struct elf_parser *parser;
@@ -63,7 +82,14 @@ static void names_that_hold_are_kept_and_others_are_read_again(void **state)
     struct fixture *f = fixture_new(parser);
     assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
     assert_int_equal(f->remote.names_read, CALLS);
+    /* One read for all, and no question. */
+    f->memory.reads = 0;
+    f->remote.parser = NULL;
+    f->remote.deaths = NULL;
     assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    assert_int_equal(f->memory.reads, 1);
+    f->remote.parser = parser;
+    f->remote.deaths = &f->deaths;
     assert_int_equal(f->remote.names_read, CALLS);
     assert_string_equal(f->remote.scripts[1].function, "outer");
     /* Another function at the same address. */
@@ -118,6 +144,41 @@ static void a_process_over_which_children_die_has_no_names_and_others_have(void 
     free(bad);
     free(good);
     elf_parser_free(parser);
+}
+
+/* One for each user, kept while it is in use; one more than there are places is refused. */
+static void each_user_has_a_parser_of_its_own(void **state)
+{
+    struct parser_pool *pool;
+    struct parser_pool_figures figures;
+    pid_t pids[PARSER_POOL_MAX];
+    assert_int_equal(parser_pool_new(&pool), 0);
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++) {
+        struct elf_parser *parser = parser_pool_get(pool, 1000 + i);
+        assert_non_null(parser);
+        pids[i] = elf_parser_pid(parser);
+        for (uint32_t k = 0; k < i; k++)
+            assert_int_not_equal(pids[k], pids[i]);
+    }
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++)
+        assert_int_equal(elf_parser_pid(parser_pool_get(pool, 1000 + i)), pids[i]);
+    assert_null(parser_pool_get(pool, 5000));
+    parser_pool_figures(pool, &figures);
+    assert_int_equal(figures.running, PARSER_POOL_MAX);
+    assert_int_equal(figures.refused, 1);
+    struct fixture *f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 1003;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    free(f);
+    /* Without a place nothing is interpreted, here least of all. */
+    f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 5000;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), 0);
+    assert_int_equal(f->memory.reads, 0);
+    free(f);
+    parser_pool_free(pool);
 }
 
 struct bases {
@@ -199,9 +260,16 @@ static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fi
 /* An answer to which nothing can be objected. */
 static void honest(struct lie *l, struct python_call_told told[static CALLS])
 {
+    uint64_t codes[CALLS];
+    struct fixture *same = fixture_new(NULL);
+    for (int i = 0; i < CALLS; i++)
+        codes[i] = same->remote.stack.frames[i].code;
+    free(same);
     memset(told, 0, CALLS * sizeof(told[0]));
     for (int i = 0; i < CALLS; i++) {
-        told[i] = (struct python_call_told){.state = PYTHON_CALL_NAMED, .check = 1, .line = 3};
+        told[i] = (struct python_call_told){.named = 1, .check = 1, .line = 3, .n_witnesses = 2};
+        told[i].witnesses[0] = (struct python_witness){.address = codes[i] + PYTHON_CODE_CHECK_AT,
+                                                       .bytes = PYTHON_CODE_CHECK_WORDS * 8};
         strcpy(told[i].script.function, "f\xc3\xbcnction");
         strcpy(told[i].script.file, "file.py");
     }
@@ -228,7 +296,7 @@ static void an_answer_that_makes_sense_is_believed(void **state)
 /* One call of three is told wrongly. */
 static void names_that_cannot_be_are_not_believed(void **state)
 {
-    for (int which = 0; which < 9; which++) {
+    for (int which = 0; which < 11; which++) {
         struct lie l;
         struct python_call_told told[CALLS];
         struct book_script *s = &told[1].script;
@@ -253,14 +321,20 @@ static void names_that_cannot_be_are_not_believed(void **state)
         case 5:
             told[1].check = 0;
             break;
-        case 6:
-            told[1].lines_used = PYTHON_LINES_MAX + 1;
+        case 6: /* more bytes than a line table may have */
+            told[1].witnesses[1].bytes = PYTHON_LINES_MAX + 1;
             break;
-        case 7: /* there is no name that could hold */
-            told[1].state = PYTHON_CALL_HOLDS;
+        case 7: /* not those that the kernel checks */
+            told[1].witnesses[0].address++;
             break;
         case 8:
-            told[1].state = 77;
+            told[1].named = 77;
+            break;
+        case 9:
+            told[1].n_witnesses = PYTHON_WITNESSES + 1;
+            break;
+        case 10:
+            told[1].n_witnesses = 0;
             break;
         }
         assert_int_equal(lie_tell(&l, &ended, NULL), CALLS - 1);
@@ -323,7 +397,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_those_that_this_process_would_find),
         cmocka_unit_test(names_that_hold_are_kept_and_others_are_read_again),
+        cmocka_unit_test(a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise),
         cmocka_unit_test(a_process_over_which_children_die_has_no_names_and_others_have),
+        cmocka_unit_test(each_user_has_a_parser_of_its_own),
         cmocka_unit_test(the_list_of_libraries_is_the_same),
         cmocka_unit_test(an_answer_that_makes_sense_is_believed),
         cmocka_unit_test(names_that_cannot_be_are_not_believed),

@@ -122,6 +122,10 @@ function mergeGroup(group: Suspect[]): Suspect {
   }
 }
 
+/** How many leaks there are: lines of code, as the screen lists them. The menu has the same number. */
+export const leakCount = (answer: SuspectsAnswer | null): number =>
+  answer?.suspects.filter((suspect) => suspect.level === 'leak').length ?? 0
+
 /** The worst of each process, with how many more it has. */
 export function worstOfEach(suspects: Suspect[]): { suspect: Suspect; more: number }[] {
   const all = new Map<number, { suspect: Suspect; more: number }>()
