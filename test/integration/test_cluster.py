@@ -393,6 +393,15 @@ class Private(ClusterTest):
         self.command(n1, "leave")
         self.wait_until(lambda: n3.status()["state"] != "connected", "the server stopped")
 
+    def test_join_by_standard_input(self):
+        n1, _ = self.init()
+        line = self.command(n1, "invite", "--advertise", "127.0.0.1")
+        n2 = self.node("n2", None, ready=False)
+        words = ["cluster", "join", "-", "--state", n2.state, "--socket", n2.socket]
+        self.assertIn("invalid line on standard input", n2.memoir(*words, input="nonsense\n").stderr)
+        self.assertEqual(n2.memoir(*words, input=line).returncode, 0)
+        n2.process.err.wait("connected to the cluster")
+
     def test_the_server_has_no_rights_beyond_its_own_folder(self):
         """It listens to the network, and memoird may be root's."""
         n1, _ = self.init()
