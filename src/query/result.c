@@ -248,8 +248,8 @@ static int clean_text(struct query_result *result, struct query_value *value)
     size_t i = 0, n;
     if (utf8_is_ascii(value->text, value->len))
         return 0;
-    while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
-        i += n;
+    for (n = 1; n > 0 && i < value->len; i += n)
+        n = utf8_sequence(value->text + i, value->len - i);
     if (i == value->len)
         return 0;
     static const char replacement[] = "\xef\xbf\xbd";

@@ -353,7 +353,7 @@ static void every_kind_of_series_has_its_names_and_figures(void **state)
     check_kind(
         "of=device",
         "device_id,device_name,device_bus,ordinal,space,capacity,min,max,last,end,steps", 10, 0,
-        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2001,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2003,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
     check_kind("of=device", "min,max,last,steps", 1, 0,
                "{\"min\":2003,\"max\":2003,\"last\":2003,\"steps\":1}\n");
     check_kind(
@@ -384,6 +384,106 @@ static void a_world_without_history_has_no_rows(void **state)
     query_free(query);
 }
 
+/* ---- the step of an answer ---- */
+
+enum { LONG_S = 4 * 3600, LATE_S = 120 };
+
+/* Four hours, of which only the last minutes are kept in seconds. The machine was recorded all the time; blocks of process
+ * 501 and a device only in the first minutes, bytes of process 500 and of the host's heap only in the last. */
+static void record_long(const char *path)
+{
+    struct store_limits limits = {UINT64_C(1) << 30, {600, 1200, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 10, &recorder), 0);
+    for (uint64_t s = 0; s <= LONG_S; s += s < LONG_S - LATE_S ? 20 : 1) {
+        bool early = s < 600, late = s >= LONG_S - LATE_S;
+        sample_reset(&sample, (T0 + s) * NS_PER_S);
+        strcpy(sample_add_device(&sample)->bus, "0000:01:00.0");
+        if (early || late) {
+            struct sample_process *process = sample_add_process(&sample);
+            process->pid = late ? 500 : 501;
+            process->start_ticks = 5;
+            process->began_ns = T0 * NS_PER_S;
+            if (late)
+                sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 1000);
+            else
+                sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BLOCKS, 7);
+        }
+        sample_totals(&sample);
+        if (early)
+            sample_add_value(&sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 50);
+        if (late)
+            sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 1000);
+        sample_add_value(&sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, 400);
+        int r = recorder_add(recorder, &sample);
+        if (r == -EAGAIN && (r = recorder_flush(recorder, store, T0 + s)) == 0)
+            r = recorder_add(recorder, &sample);
+        assert_int_equal(r, 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + LONG_S + 1), 0);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static void check_step(const char *path, const char *where, int64_t pid, uint64_t step_s,
+                       size_t rows)
+{
+    struct history_world history = {.path = path,
+                                    .since_s = T0 + 30,
+                                    .until_s = T0 + LONG_S + 1,
+                                    .step_s = 1,
+                                    .pid = pid,
+                                    .from_s = 77,
+                                    .pid_known = true,
+                                    .damaged = 5};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, where, "series,points", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    if (history.read_step_s != step_s)
+        fail_msg("%s: step %d", where, (int)history.read_step_s);
+    assert_int_equal(query_result_rows(result), rows);
+    assert_false(query_result_incomplete(result));
+    assert_int_equal(history.damaged, 0);
+    assert_int_equal(history.from_s, (T0 + 30) / step_s * step_s);
+    assert_int_equal(history.to_s, (T0 + LONG_S + step_s) / step_s * step_s);
+    assert_true(history.oldest_s > 0 && history.oldest_s <= T0);
+    assert_int_equal(history.pid_known, pid == 500);
+    for (size_t i = 0; i < rows; i++) {
+        struct query_value points = query_result_value(result, i, 1);
+        size_t n = points.len / sizeof(struct query_point);
+        assert_true(n > 0);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(query_point(&points, k).time_ns % (step_s * NS_PER_S), 0);
+    }
+    query_result_free(result);
+    query_free(query);
+}
+
+/* A chart is as fine as what it shows was kept, and series beside each other have the same steps. */
+static void an_answer_has_the_step_of_the_coarsest_series_in_it(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/long.db", dir);
+    record_long(path);
+    check_step(path, "of=system", 0, 60, 1);
+    check_step(path, "of=device", 0, 60, 1);
+    check_step(path, "of=process and measure=blocks", 0, 60, 1);
+    check_step(path, "of=process and measure=bytes", 0, 1, 1);
+    check_step(path, "of=process", 0, 60, 2);
+    check_step(path, "of=process and measure=bytes or of=system", 0, 60, 2);
+    /* Processes that are not asked for coarsen nothing. */
+    check_step(path, "of=process", 500, 1, 1);
+    check_step(path, "of=process", 502, 1, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +492,7 @@ int main(void)
         cmocka_unit_test(what_ended_is_not_there_at_the_end),
         cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
         cmocka_unit_test(a_world_without_history_has_no_rows),
+        cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
