@@ -25,7 +25,7 @@ static const struct growth_options often = {
     .bytes_min = 1,
 };
 
-/* A process of its own with sites of keys `key`, `key` + 1 ... in `file`. */
+/* A process of its own with sites of keys `key`, `key` + 1 ... in `file`; NULL: in code that was made at run time. */
 static struct made *make(struct world *w, uint32_t exec_id, uint32_t source, const char *file,
                          uint64_t key)
 {
@@ -35,7 +35,7 @@ static struct made *make(struct world *w, uint32_t exec_id, uint32_t source, con
     book_begin(w, &m->b, name, source);
     m->b.h.exec_id = exec_id;
     uint32_t account = account_add(&m->b, MEMOIR_SPACE_HEAP, 0, 1, 10);
-    uint32_t module = builder_module(&m->b, file, "\x01\x02");
+    uint32_t module = file ? builder_module(&m->b, file, "\x01\x02") : BOOK_MODULE_NONE;
     for (uint32_t i = 0; i < SITES; i++) {
         uint64_t frame[] = {BOOK_FRAME(module, 0x100 + i)};
         m->sites[i] = builder_site(&m->b, account, key + i, frame, 1);
@@ -322,6 +322,11 @@ static void memory_of_a_runtime_waits_for_its_collector(void **state)
     struct made *runtime = make(*state, 2, BOOK_SOURCE_CLIENT, "/usr/bin/node", 200);
     check_suspect(suspects(*state, program, b, 0), DETECT_LEAK, DETECT_SUSTAINED);
     check_suspect(suspects(*state, runtime, b, 0), DETECT_GROWING, DETECT_WAITS);
+    struct made *unknown = make(*state, 3, BOOK_SOURCE_CLIENT, NULL, 300);
+    struct leaks leaks = suspects(*state, unknown, b, 0);
+    assert_null(leaks.rows[0].frame);
+    check_suspect(leaks, DETECT_LEAK, DETECT_SUSTAINED);
+    free(unknown);
     free(b);
     free(program);
     free(runtime);
