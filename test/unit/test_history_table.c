@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <memoir/memoir.h>
+#include <sqlite3.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -375,9 +376,12 @@ static void a_world_without_history_has_no_rows(void **state)
     assert_int_equal(query_result_new(query, 0, &result), 0);
     assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
     struct history_world history = {
-        .path = "/dev/shm/memoir-no-such-file", .since_s = 1, .until_s = 2, .step_s = 1};
+        .path = "/dev/shm/memoir-no-such-file", .since_s = 13, .until_s = 31, .step_s = 10};
     struct query_world world = {.history = &history, .sees_all = true};
     assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.from_s, 10);
+    assert_int_equal(history.to_s, 40);
+    assert_int_equal(history.oldest_s, 0);
     assert_int_equal(query_result_finish(result), 0);
     assert_int_equal(query_result_rows(result), 0);
     query_result_free(result);
@@ -484,6 +488,37 @@ static void an_answer_has_the_step_of_the_coarsest_series_in_it(void **state)
     check_step(path, "of=process", 502, 1, 0);
 }
 
+/* What is damaged is left out, counted over all series that were read, and the answer says so. */
+static uint64_t damaged_in(const char *path, const char *where)
+{
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + LONG_S, .step_s = 60};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, where, "series", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_incomplete(result), history.damaged > 0);
+    query_result_free(result);
+    query_free(query);
+    return history.damaged;
+}
+
+static void damaged_series_are_counted_in_every_scope(void **state)
+{
+    char path[128];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof(path), "%s/damaged.db", dir);
+    record_long(path);
+    assert_int_equal(damaged_in(path, "of=system"), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE chunk2 SET data=x'ff'", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    uint64_t machine = damaged_in(path, "of=system"), devices = damaged_in(path, "of=device");
+    assert_true(machine > 0 && devices > 0);
+    assert_int_equal(damaged_in(path, "of=system or of=device"), machine + devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +528,7 @@ int main(void)
         cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
         cmocka_unit_test(a_world_without_history_has_no_rows),
         cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
+        cmocka_unit_test(damaged_series_are_counted_in_every_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
