@@ -205,6 +205,7 @@ static const struct http_schema schemas[] = {
                 "why": {"type": ["string", "null"], "description": "why it is not tracked"},
                 "can": {"type": "boolean", "description": "you may switch it"},
                 "attach": {"type": "boolean", "description": "switching it on puts probes on its allocator while it runs"},
+                "as_of": {"type": ["string", "null"], "description": "where probes are in for part of the time: when the figures changed last"},
                 "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
         "limit": {
             "type": ["object", "null"],

@@ -224,6 +224,8 @@ export interface Process {
     can: boolean
     /** switching it on puts probes on its allocator while it runs */
     attach: boolean
+    /** where probes are in for part of the time: when the figures changed last */
+    as_of?: string | null
     /** what would start it tracked */
     command: string | null
   }
