@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json_read.h"
 #include "base/units.h"
@@ -115,8 +116,9 @@ static void estimate_print(const struct buffer *status)
     struct json_read read;
     struct json_text key;
     uint64_t error = 0, live = 0;
+    struct json_number age = {0};
     bool estimate = false;
-    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX];
+    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX], age_text[UNITS_TEXT_MAX];
     json_read_init(&read, buffer_string(status), status->len);
     json_read_object(&read);
     while (json_read_key(&read, &key))
@@ -124,14 +126,17 @@ static void estimate_print(const struct buffer *status)
             estimate = json_read_u64(&read, &error);
         else if (json_text_is(&key, "live_bytes"))
             json_read_u64(&read, &live);
+        else if (json_text_is(&key, "figures_age"))
+            json_read_number(&read, &age);
         else
             json_read_skip(&read);
     if (json_read_finish(&read) < 0 || !estimate)
         return;
     printf("It allocates so often that probes are in for part of the time: figures are estimates, "
-           "%s live, give or take %s.\n",
+           "%s live, give or take %s, as of %s ago.\n",
            units_format_bytes(live_text, live, UNITS_DECIMAL),
-           units_format_bytes(error_text, error, UNITS_DECIMAL));
+           units_format_bytes(error_text, error, UNITS_DECIMAL),
+           units_format_duration(age_text, (uint64_t)(age.d * NS_PER_S)));
 }
 
 static bool own_options(const struct attach_values *v)

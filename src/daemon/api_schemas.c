@@ -205,6 +205,7 @@ static const struct http_schema schemas[] = {
                 "why": {"type": ["string", "null"], "description": "why it is not tracked"},
                 "can": {"type": "boolean", "description": "you may switch it"},
                 "attach": {"type": "boolean", "description": "switching it on puts probes on its allocator while it runs"},
+                "as_of": {"type": ["string", "null"], "description": "where probes are in for part of the time: when the figures changed last"},
                 "command": {"type": ["string", "null"], "description": "what would start it tracked"}}},
         "limit": {
             "type": ["object", "null"],
@@ -473,8 +474,8 @@ static const struct http_schema schemas[] = {
         "assumed": {
             "type": "object",
             "description": "rates behind the estimated savings",
-            "required": ["pageable_bytes_per_second", "pinned_bytes_per_second"],
-            "properties": {"pageable_bytes_per_second": {"type": "integer"}, "pinned_bytes_per_second": {"type": "integer"}}},
+            "required": ["pageable_rate", "pinned_rate"],
+            "properties": {"pageable_rate": {"type": "integer"}, "pinned_rate": {"type": "integer"}}},
         "repeats": {"type": "array", "description": "ranges that were copied again and again in one direction", "items": {
             "type": "object",
             "required": ["address", "site", "space", "copy_site", "offset", "size", "direction", "copies", "bytes"],

@@ -48,6 +48,7 @@ struct attached {
     int link;      /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
+    uint64_t counted, figures_ns; /* blocks ever allocated by its book, and when that changed */
     char why[ATTACHING_WHY_MAX];
 };
 
@@ -425,6 +426,27 @@ static uint32_t observer_user(int link)
     return 0; /* root's command started it */
 }
 
+/* Has its book changed? */
+static void figures_look(struct attached *one, uint64_t now_ns)
+{
+    const struct ledger_book *book = one->state == ATTACHING_ON ? book_of(one) : NULL;
+    const struct ledger_process *p = book ? book->process : NULL;
+    for (size_t i = 0; p && i < p->n_accounts; i++) {
+        const struct ledger_account *a = &p->accounts[i];
+        if (a->space != MEMOIR_SPACE_HEAP || a->source != BOOK_SOURCE_ATTACH ||
+            a->totals.alloc_blocks == one->counted)
+            continue;
+        one->counted = a->totals.alloc_blocks;
+        one->figures_ns = now_ns;
+    }
+}
+
+uint64_t attaching_figures_ns(struct attaching *a, pid_t pid)
+{
+    const struct attached *one = find(a, pid);
+    return one ? one->figures_ns : 0;
+}
+
 /* Those that a memoird before us, or the command, has begun. */
 static void adopt(void *context)
 {
@@ -432,8 +454,10 @@ static void adopt(void *context)
     DIR *dir = opendir(TRACE_ASK_DIR);
     children_reap(a);
     strays_forget(a);
-    for (size_t i = 0; i < ATTACHING_MAX; i++)
+    for (size_t i = 0; i < ATTACHING_MAX; i++) {
         start_limit(&a->all[i]); /* whether or not a client still asks */
+        figures_look(&a->all[i], clock_monotonic_ns());
+    }
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         pid_t pid = trace_ask_heap_pid(entry->d_name, a->daemon->config.dir);
         if (!pid || find(a, pid))

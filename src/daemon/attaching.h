@@ -43,5 +43,9 @@ int attaching_begin(struct attaching *attaching, pid_t pid, uint32_t uid, bool c
 enum attaching_state attaching_state(struct attaching *attaching, pid_t pid,
                                      char why[static ATTACHING_WHY_MAX]);
 
+/* When the figures of an attached process changed last (CLOCK_MONOTONIC), give or take ATTACHING_LOOK_S: where probes are in for part of
+ * the time, they are of the end of the last window. 0: not known. */
+uint64_t attaching_figures_ns(struct attaching *attaching, pid_t pid);
+
 /* End it: 0 when that is under way, ask attaching_state(). -ESRCH: there is none. */
 int attaching_end(struct attaching *attaching, pid_t pid);

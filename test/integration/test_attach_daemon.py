@@ -75,6 +75,17 @@ class AttachDaemonTest(ApiTest):
         audit = [json.loads(line)["what"] for line in (self.state / "audit.jsonl").read_text().splitlines()]
         self.assertEqual(audit, [f"tracking of PID {program.pid} on", f"tracking of PID {program.pid} off"])
 
+    def test_estimates_say_as_of_when_they_are(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        self.assertIsNone(self.tracking(program.pid)["as_of"])  # exact
+        def busy():
+            program("mixed", 500)
+            return self.tracking(program.pid)["as_of"]
+        self.eventually(busy, lambda when: when is not None, "it is above the budget")
+        self.valid(self.get(f"/processes/{program.pid}"), "Process")
+
     def test_children_are_attached_with_it_and_left_with_it(self):
         self.api()
         program = self.program()

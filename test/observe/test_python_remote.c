@@ -234,7 +234,8 @@ static void *lie_run(void *argument)
 }
 
 /* How many names are believed, and whether the child is. */
-static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fixture)
+static uint32_t lie_tell_about(struct lie *l, uint32_t calls, bool *ret_ended,
+                               struct fixture **ret_fixture)
 {
     int fds[2];
     pthread_t thread;
@@ -244,7 +245,10 @@ static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fi
     struct fixture *f = fixture_new(parser);
     l->fd = fds[1];
     assert_int_equal(pthread_create(&thread, NULL, lie_run, l), 0);
-    uint32_t named = python_remote_names(&f->remote, CALLS);
+    for (uint32_t i = CALLS; i < calls; i++)
+        f->remote.stack.frames[i] = (struct python_frame){f->remote.stack.frames[0].code, i};
+    f->remote.stack.n = calls;
+    uint32_t named = python_remote_names(&f->remote, calls);
     *ret_ended = f->deaths > 0;
     assert_int_equal(elf_parser_deaths(parser), f->deaths);
     elf_parser_free(parser);
@@ -255,6 +259,11 @@ static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fi
     else
         free(f);
     return named;
+}
+
+static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fixture)
+{
+    return lie_tell_about(l, CALLS, ret_ended, ret_fixture);
 }
 
 /* An answer to which nothing can be objected. */
@@ -350,6 +359,9 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
     struct elf_wire_piece large = {.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX + 1};
     struct elf_wire_piece wide[2] = {{.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX},
                                      {.address = PYTHON_MEMORY_AT, .bytes = 1}};
+    struct elf_wire_piece many[2] = {
+        {.address = PYTHON_MEMORY_AT, .bytes = CALLS * PYTHON_CALL_BYTES},
+        {.address = PYTHON_MEMORY_AT, .bytes = 1}};
     struct {
         struct elf_tell tell;
         const void *bytes;
@@ -362,6 +374,8 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
          (CALLS * PYTHON_CALL_PIECES + 1) * sizeof(pieces[0])},
         {{.kind = ELF_TELL_PIECES, .bytes = sizeof(large)}, &large, sizeof(large)},
         {{.kind = ELF_TELL_PIECES, .bytes = sizeof(wide)}, wide, sizeof(wide)},
+        /* more bytes than naming three calls takes */
+        {{.kind = ELF_TELL_PIECES, .bytes = sizeof(many)}, many, sizeof(many)},
         {{.kind = ELF_TELL_PIECES, .bytes = 0}, NULL, 0},
         {{.kind = ELF_TELL_PIECES, .bytes = 17}, pieces, 17},
         {{.kind = ELF_TELL_READ, .bytes = 16}, NULL, 0}, /* there is no file */
@@ -374,10 +388,28 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lie l = {.tell = cases[i].tell, .bytes = cases[i].bytes, .n = cases[i].n};
         bool ended;
-        assert_int_equal(lie_tell(&l, &ended, NULL), 0);
-        if (!ended)
+        struct fixture *f;
+        assert_int_equal(lie_tell(&l, &ended, &f), 0);
+        if (!ended || f->memory.reads > 0)
             fail_msg("case %zu is answered", i);
+        free(f);
     }
+}
+
+/* Many calls may take more bytes than one message has room for. */
+static void a_message_has_room_for_so_many_bytes(void **state)
+{
+    struct elf_wire_piece wide[2] = {{.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX},
+                                     {.address = PYTHON_MEMORY_AT, .bytes = 1}};
+    struct lie l = {
+        .tell = {.kind = ELF_TELL_PIECES, .bytes = sizeof(wide)}, .bytes = wide, .n = sizeof(wide)};
+    struct fixture *f;
+    bool ended;
+    assert_true(PYTHON_CAPTURE_ENTRIES * PYTHON_CALL_BYTES > ELF_WIRE_READ_MAX + 1);
+    assert_int_equal(lie_tell_about(&l, PYTHON_CAPTURE_ENTRIES, &ended, &f), 0);
+    assert_true(ended);
+    assert_int_equal(f->memory.reads, 0);
+    free(f);
 }
 
 static void a_child_that_says_nothing_is_ended_in_time(void **state)
@@ -404,6 +436,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_answer_that_makes_sense_is_believed),
         cmocka_unit_test(names_that_cannot_be_are_not_believed),
         cmocka_unit_test(a_child_that_asks_for_too_much_is_ended),
+        cmocka_unit_test(a_message_has_room_for_so_many_bytes),
         cmocka_unit_test(a_child_that_says_nothing_is_ended_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,6 +224,8 @@ export interface Process {
     can: boolean
     /** switching it on puts probes on its allocator while it runs */
     attach: boolean
+    /** where probes are in for part of the time: when the figures changed last */
+    as_of?: string | null
     /** what would start it tracked */
     command: string | null
   }
@@ -507,8 +509,8 @@ export interface Trace {
   copiers: TraceCopier[]
   /** rates behind the estimated savings */
   assumed: {
-    pageable_bytes_per_second: number
-    pinned_bytes_per_second: number
+    pageable_rate: number
+    pinned_rate: number
   }
   /** ranges that were copied again and again in one direction */
   repeats: ({

@@ -15,6 +15,10 @@ const LEVELS: Record<string, { title: string; tone: Tone; rank: number }> = {
 export const levelOf = (level: string): { title: string; tone: Tone; rank: number } =>
   LEVELS[level] ?? { title: level, tone: '', rank: 0 }
 
+/** Growth that no call site holds: of a process that keeps no book, or outside malloc. */
+export const isResident = (suspect: Pick<Suspect, 'space'>): boolean =>
+  suspect.space === 'resident' || suspect.space === 'outside malloc'
+
 /** It is a score, so it is never called a probability. */
 export function sureness(suspect: Suspect): string {
   return suspect.confidence == null ? '' : `${Math.round(suspect.confidence * 100)} % sure`
