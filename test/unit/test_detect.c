@@ -82,6 +82,9 @@ static void mann_kendall_is_that_of_the_textbook(void **state)
     check_near(detect_mann_kendall(down, 10), -44 / sqrt(125), 1e-9);
     check_near(detect_mann_kendall(flat, 5), 0, 0);
     check_near(detect_mann_kendall(up, 2), 0, 0);
+    check_near(detect_mann_kendall(up, 3), 2 / sqrt(66 / 18.0), 1e-9);
+    const double both[] = {1, 2, 1, 2, 1}; /* as many pairs rise as fall */
+    check_near(detect_mann_kendall(both, 5), 0, 0);
 }
 
 static void ties_lower_the_variance(void **state)
