@@ -568,13 +568,47 @@ static void runtimes_that_collect_garbage_are_known_by_their_file(void **unused)
                                             "mono-sgen",
                                             "/usr/lib/erlang/erts/bin/beam.smp",
                                             "node~1"};
-    static const char *const others[] = {
-        "/usr/bin/nodemon", "javac",   "/usr/bin/bundle", "rubyist", "/node/libc.so.6", "", "nod",
-        "mynode",           "python3", "/opt/java/bin/"};
+    static const char *const others[] = {"/usr/bin/nodemon",
+                                         "javac",
+                                         "/usr/bin/bundle",
+                                         "rubyist",
+                                         "nodejunk",
+                                         "/node/libc.so.6",
+                                         "",
+                                         "nod",
+                                         "mynode",
+                                         "python3",
+                                         "/opt/java/bin/"};
     for (size_t i = 0; i < sizeof(collected) / sizeof(*collected); i++)
         assert_true(leaks_file_is_collected(collected[i]));
     for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
         assert_false(leaks_file_is_collected(others[i]));
+}
+
+/* Growth of a resident size: of 2 MiB, in five steps, as certain as a leak has to be. */
+static void growth_of_a_level_is_told_from_a_size_on(void **unused)
+{
+    const struct detect_result least = {.verdict = DETECT_GROWING,
+                                        .reason = DETECT_LEVEL_ONLY,
+                                        .z = 3.3,
+                                        .rises = 5,
+                                        .grown_bytes = 2 * MIB};
+    struct detect_result r = least;
+    assert_true(leaks_level_tells(&r));
+    r.z = 3.29;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.rises = 4;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.grown_bytes--;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.verdict = DETECT_WARMING;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.reason = DETECT_TEETH;
+    assert_false(leaks_level_tells(&r));
 }
 
 /* ---- limits ---- */
@@ -675,6 +709,7 @@ int main(void)
         GROWTH_TEST(leaks_are_told_from_what_is_steady_and_from_warm_ups),
         GROWTH_TEST(processes_that_nobody_asked_for_are_left_out),
         cmocka_unit_test(runtimes_that_collect_garbage_are_known_by_their_file),
+        cmocka_unit_test(growth_of_a_level_is_told_from_a_size_on),
         cmocka_unit_test(the_smallest_limit_counts),
     };
     return cmocka_run_group_tests(tests, enter, leave);

@@ -25,7 +25,7 @@ static const struct growth_options often = {
     .bytes_min = 1,
 };
 
-/* A process of its own with sites of keys `key`, `key` + 1 ... in `file`. */
+/* A process of its own with sites of keys `key`, `key` + 1 ... in `file`; NULL: in code that was made at run time. */
 static struct made *make(struct world *w, uint32_t exec_id, uint32_t source, const char *file,
                          uint64_t key)
 {
@@ -34,11 +34,12 @@ static struct made *make(struct world *w, uint32_t exec_id, uint32_t source, con
     snprintf(name, sizeof(name), "%u.book", exec_id);
     book_begin(w, &m->b, name, source);
     m->b.h.exec_id = exec_id;
-    uint32_t account = account_add(&m->b, MEMOIR_SPACE_HEAP, 0, 1, 10);
-    uint32_t module = builder_module(&m->b, file, "\x01\x02");
+    uint32_t pinned = account_add(&m->b, MEMOIR_SPACE_PINNED, 0, 1, 10);
+    uint32_t heap = account_add(&m->b, MEMOIR_SPACE_HEAP, 0, 1, 10);
+    uint32_t module = file ? builder_module(&m->b, file, "\x01\x02") : BOOK_MODULE_NONE;
     for (uint32_t i = 0; i < SITES; i++) {
         uint64_t frame[] = {BOOK_FRAME(module, 0x100 + i)};
-        m->sites[i] = builder_site(&m->b, account, key + i, frame, 1);
+        m->sites[i] = builder_site(&m->b, i == 2 ? pinned : heap, key + i, frame, 1);
     }
     m->page = builder_counter_page(&m->b, BOOK_COUNTERS_SITES, 0);
     builder_publish(&m->b);
@@ -146,14 +147,15 @@ static void sites_keep_their_series_when_others_come_and_go(void **state)
     struct wanted first = {m, m->sites[1], 0, 0};
     growth_each(growth, series_find, &first);
     assert_int_equal(first.n, 3);
-    set(m, 0, 5000, 5000); /* empties */
+    set(m, 1, 5000, 5000); /* empties */
     for (int i = 0; i <= GROWTH_IDLE_LOOKS; i++)
         look_at(growth, &m, 1, now_ns += NS_PER_S);
     assert_int_equal(growth_counts(growth).sites, 2);
-    assert_int_equal(level(growth, m, m->sites[1]), 5001);
+    assert_int_equal(level(growth, m, m->sites[0]), 5000);
     assert_int_equal(level(growth, m, m->sites[2]), 5002);
-    growth_each(growth, series_find, &first);
-    assert_int_equal(first.n, 4 + GROWTH_IDLE_LOOKS);
+    struct wanted last = {m, m->sites[2], 0, 0};
+    growth_each(growth, series_find, &last);
+    assert_int_equal(last.n, 2 + GROWTH_IDLE_LOOKS);
     growth_free(growth);
     free(m);
 }
@@ -322,6 +324,11 @@ static void memory_of_a_runtime_waits_for_its_collector(void **state)
     struct made *runtime = make(*state, 2, BOOK_SOURCE_CLIENT, "/usr/bin/node", 200);
     check_suspect(suspects(*state, program, b, 0), DETECT_LEAK, DETECT_SUSTAINED);
     check_suspect(suspects(*state, runtime, b, 0), DETECT_GROWING, DETECT_WAITS);
+    struct made *unknown = make(*state, 3, BOOK_SOURCE_CLIENT, NULL, 300);
+    struct leaks leaks = suspects(*state, unknown, b, 0);
+    assert_null(leaks.rows[0].frame);
+    check_suspect(leaks, DETECT_LEAK, DETECT_SUSTAINED);
+    free(unknown);
     free(b);
     free(program);
     free(runtime);
@@ -465,11 +472,18 @@ static void growth_that_goes_away_meets_no_limit(void **state)
         assert_int_equal(leak->age_ns, 100 * NS_PER_S + (LOOKS - 1) * NS_PER_S / 4 - (7 << 20));
         leaks_release(&leaks);
     }
-    strcpy(m->process->host, "elsewhere");
-    struct leaks leaks = watch(*state, m, start_ns, steadily, (struct leaks_options){0});
-    assert_true(leaks.rows[0].left_ns == UINT64_MAX);
-    assert_int_equal(leaks.rows[0].headroom.kind, HEADROOM_UNKNOWN);
-    leaks_release(&leaks);
+    for (int away = 0; away < 2; away++) { /* a PID that is not known, or another machine's */
+        struct ledger_process saved = *m->process;
+        if (away)
+            strcpy(m->process->host, "elsewhere");
+        else
+            m->process->valid &= ~(uint32_t)LEDGER_HAS_PID;
+        struct leaks leaks = watch(*state, m, start_ns, steadily, (struct leaks_options){0});
+        assert_true(leaks.rows[0].left_ns == UINT64_MAX);
+        assert_int_equal(leaks.rows[0].headroom.kind, HEADROOM_UNKNOWN);
+        leaks_release(&leaks);
+        *m->process = saved;
+    }
     free(m);
 }
 
@@ -541,6 +555,8 @@ static void suspects_are_in_the_order_of_their_rate(void **state)
         assert_int_equal(leaks.rows[i].live_bytes,
                          (LOOKS * rates[order[i]] + held[order[i]]) * KIB);
         assert_int_equal(leaks.rows[i].key, 100 + order[i]);
+        assert_int_equal(leaks.rows[i].account->space,
+                         order[i] == 2 ? MEMOIR_SPACE_PINNED : MEMOIR_SPACE_HEAP);
         assert_string_equal(strrchr(leaks.rows[i].frame, '/'), order[i] == 0   ? "/liba.so+0x100"
                                                                : order[i] == 1 ? "/liba.so+0x101"
                                                                                : "/liba.so+0x102");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <memoir/memoir.h>
+#include <sqlite3.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -354,6 +355,11 @@ static void every_kind_of_series_has_its_names_and_figures(void **state)
         "of=device",
         "device_id,device_name,device_bus,ordinal,space,capacity,min,max,last,end,steps", 10, 0,
         "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2003,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+    check_kind("of=system", "series,space,ordinal", 10, 0,
+               "{\"series\":\"pressure\",\"space\":null,\"ordinal\":null}\n"
+               "{\"series\":\"used\",\"space\":null,\"ordinal\":null}\n");
+    check_kind("of=process and measure=blocks and pid=100", "series,space,ordinal", 10, 0,
+               "{\"series\":\"heap\",\"space\":\"heap\",\"ordinal\":null}\n");
     check_kind("of=device", "min,max,last,steps", 1, 0,
                "{\"min\":2003,\"max\":2003,\"last\":2003,\"steps\":1}\n");
     check_kind(
@@ -375,9 +381,12 @@ static void a_world_without_history_has_no_rows(void **state)
     assert_int_equal(query_result_new(query, 0, &result), 0);
     assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
     struct history_world history = {
-        .path = "/dev/shm/memoir-no-such-file", .since_s = 1, .until_s = 2, .step_s = 1};
+        .path = "/dev/shm/memoir-no-such-file", .since_s = 13, .until_s = 31, .step_s = 10};
     struct query_world world = {.history = &history, .sees_all = true};
     assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.from_s, 10);
+    assert_int_equal(history.to_s, 40);
+    assert_int_equal(history.oldest_s, 0);
     assert_int_equal(query_result_finish(result), 0);
     assert_int_equal(query_result_rows(result), 0);
     query_result_free(result);
@@ -484,6 +493,67 @@ static void an_answer_has_the_step_of_the_coarsest_series_in_it(void **state)
     check_step(path, "of=process", 502, 1, 0);
 }
 
+static void a_device_has_its_number_and_each_step_its_node(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/numbers.db", dir);
+    record_long(path);
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + LONG_S, .step_s = 60};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, "of=device", "ordinal,step_nodes,points,space", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 1);
+    struct query_value ordinal = query_result_value(result, 0, 0);
+    assert_int_equal(ordinal.state, QUERY_KNOWN);
+    assert_int_equal(ordinal.number, 0);
+    struct query_value nodes = query_result_value(result, 0, 1),
+                       points = query_result_value(result, 0, 2);
+    size_t n = nodes.len / sizeof(struct query_point);
+    assert_true(n > 1 && points.len == nodes.len);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(query_point(&nodes, i).value, 1);
+        assert_int_equal(query_point(&nodes, i).time_ns, query_point(&points, i).time_ns);
+    }
+    assert_int_equal(query_point(&points, 0).value, 50);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* What is damaged is left out, counted over all series that were read, and the answer says so. */
+static uint64_t damaged_in(const char *path, const char *where)
+{
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + LONG_S, .step_s = 60};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, where, "series", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_incomplete(result), history.damaged > 0);
+    query_result_free(result);
+    query_free(query);
+    return history.damaged;
+}
+
+static void damaged_series_are_counted_in_every_scope(void **state)
+{
+    char path[128];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof(path), "%s/damaged.db", dir);
+    record_long(path);
+    assert_int_equal(damaged_in(path, "of=system"), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE chunk2 SET data=x'ff'", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    uint64_t machine = damaged_in(path, "of=system"), devices = damaged_in(path, "of=device");
+    assert_true(machine > 0 && devices > 0);
+    assert_int_equal(damaged_in(path, "of=system or of=device"), machine + devices);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +563,8 @@ int main(void)
         cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
         cmocka_unit_test(a_world_without_history_has_no_rows),
         cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
+        cmocka_unit_test(a_device_has_its_number_and_each_step_its_node),
+        cmocka_unit_test(damaged_series_are_counted_in_every_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

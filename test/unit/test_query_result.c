@@ -161,6 +161,62 @@ static void what_a_part_lacks_the_whole_lacks(void **unused)
     query_free(query);
 }
 
+/* Once something is missing, it stays so, whatever is added. */
+static void what_is_incomplete_stays_so(void **unused)
+{
+    struct query *query = pet_query(&(struct query_spec){.show = "name"});
+    struct query_result *into = new_result(query), *part = new_result(query);
+    struct buffer bytes = BUFFER_INIT(1 << 16);
+    pets_add(part, pets, 2);
+    assert_int_equal(query_result_finish(part), 0);
+    assert_int_equal(query_partial_write(part, &bytes), 0);
+    assert_int_equal(query_partial_read(into, bytes.data, bytes.len), 0);
+    assert_false(query_result_incomplete(into));
+    into->incomplete = true;
+    assert_int_equal(query_partial_read(into, bytes.data, bytes.len), 0);
+    assert_true(query_result_incomplete(into));
+    buffer_release(&bytes);
+    query_result_free(into);
+    query_result_free(part);
+    query_free(query);
+
+    struct query_error error;
+    assert_int_equal(query_new(&(struct query_spec){.table = "processes"}, &query, &error), 0);
+    struct query_result *result = new_result(query);
+    assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
+    assert_false(query_result_incomplete(result));
+    result->incomplete = true;
+    assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
+    assert_true(query_result_incomplete(result));
+    query_result_free(result);
+    query_free(query);
+}
+
+/* A part with a smaller limit lacks something only if its limit dropped rows. */
+static void a_part_lacks_only_what_its_limit_dropped(void **unused)
+{
+    struct query *wide =
+        pet_query(&(struct query_spec){.show = "name", .sort = "name", .limit = 5});
+    struct query *narrow =
+        pet_query(&(struct query_spec){.show = "name", .sort = "name", .limit = 2});
+    for (size_t n = 1; n <= 3; n++) {
+        struct query_result *into = new_result(wide), *part = new_result(narrow);
+        struct buffer bytes = BUFFER_INIT(1 << 16);
+        pets_add(part, pets, n);
+        assert_int_equal(query_result_finish(part), 0);
+        assert_int_equal(query_result_trim(part), 0);
+        assert_int_equal(query_partial_write(part, &bytes), 0);
+        assert_int_equal(query_partial_read(into, bytes.data, bytes.len), 0);
+        assert_int_equal(query_result_incomplete(into), n == 3);
+        assert_int_equal(query_result_matched(into), n);
+        buffer_release(&bytes);
+        query_result_free(into);
+        query_result_free(part);
+    }
+    query_free(wide);
+    query_free(narrow);
+}
+
 static void a_merged_result_has_the_rights_and_the_time_of_the_least(void **unused)
 {
     struct query *query = pet_query(&(struct query_spec){.show = "name"});
@@ -249,6 +305,8 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_cut_again_must_be_finished_again),
         cmocka_unit_test(a_large_limit_keeps_the_first_of_many),
         cmocka_unit_test(what_a_part_lacks_the_whole_lacks),
+        cmocka_unit_test(what_is_incomplete_stays_so),
+        cmocka_unit_test(a_part_lacks_only_what_its_limit_dropped),
         cmocka_unit_test(a_merged_result_has_the_rights_and_the_time_of_the_least),
         cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
     };
