@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json_read.h"
 #include "base/units.h"
@@ -114,7 +115,8 @@ static void estimate_print(const struct buffer *status)
 {
     struct json_read read;
     struct json_text key;
-    uint64_t error = 0, live = 0, age_ns = 0;
+    uint64_t error = 0, live = 0;
+    struct json_number age = {0};
     bool estimate = false;
     char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX], age_text[UNITS_TEXT_MAX];
     json_read_init(&read, buffer_string(status), status->len);
@@ -124,8 +126,8 @@ static void estimate_print(const struct buffer *status)
             estimate = json_read_u64(&read, &error);
         else if (json_text_is(&key, "live_bytes"))
             json_read_u64(&read, &live);
-        else if (json_text_is(&key, "figures_age_ns"))
-            json_read_u64(&read, &age_ns);
+        else if (json_text_is(&key, "figures_age"))
+            json_read_number(&read, &age);
         else
             json_read_skip(&read);
     if (json_read_finish(&read) < 0 || !estimate)
@@ -134,7 +136,7 @@ static void estimate_print(const struct buffer *status)
            "%s live, give or take %s, as of %s ago.\n",
            units_format_bytes(live_text, live, UNITS_DECIMAL),
            units_format_bytes(error_text, error, UNITS_DECIMAL),
-           units_format_duration(age_text, age_ns));
+           units_format_duration(age_text, (uint64_t)(age.d * NS_PER_S)));
 }
 
 static bool own_options(const struct attach_values *v)

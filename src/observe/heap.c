@@ -78,7 +78,7 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_u64(&json, "windows", h->budget.windows);
     json_field_u64(&json, "probe_ns", (uint64_t)h->budget.cost_ns);
     json_field_bool(&json, "probe_measured", h->budget.measured);
-    json_field_u64(&json, "figures_age_ns", heap_budget_age_ns(h));
+    json_field_double(&json, "figures_age", (double)(heap_budget_age_ns(h) / NS_PER_MS) / 1000);
     if (h->budget.windowed)
         json_field_u64(&json, "error_bytes",
                        (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
