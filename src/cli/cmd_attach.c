@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/json_read.h"
 #include "base/units.h"
@@ -101,8 +102,9 @@ static int pid_operand(const struct command *command, const struct operands *ope
 /* What the observer says of itself; -errno: there is none that we may ask. */
 static int status_ask(pid_t pid, struct buffer *out)
 {
-    char socket[108], why[TRACE_ASK_WHY_MAX];
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    char socket[TRACE_ASK_PATH_MAX], why[TRACE_ASK_WHY_MAX];
+    if (!trace_ask_heap_find(pid, NULL, socket))
+        return -ENOENT;
     MEMOIR_CLEANUP(closep)
     int fd = trace_ask_open(socket);
     return fd < 0 ? fd : trace_ask(fd, "status", out, why);
@@ -114,8 +116,9 @@ static void estimate_print(const struct buffer *status)
     struct json_read read;
     struct json_text key;
     uint64_t error = 0, live = 0;
+    struct json_number age = {0};
     bool estimate = false;
-    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX];
+    char error_text[UNITS_TEXT_MAX], live_text[UNITS_TEXT_MAX], age_text[UNITS_TEXT_MAX];
     json_read_init(&read, buffer_string(status), status->len);
     json_read_object(&read);
     while (json_read_key(&read, &key))
@@ -123,14 +126,17 @@ static void estimate_print(const struct buffer *status)
             estimate = json_read_u64(&read, &error);
         else if (json_text_is(&key, "live_bytes"))
             json_read_u64(&read, &live);
+        else if (json_text_is(&key, "figures_age"))
+            json_read_number(&read, &age);
         else
             json_read_skip(&read);
     if (json_read_finish(&read) < 0 || !estimate)
         return;
     printf("It allocates so often that probes are in for part of the time: figures are estimates, "
-           "%s live, give or take %s.\n",
+           "%s live, give or take %s, as of %s ago.\n",
            units_format_bytes(live_text, live, UNITS_DECIMAL),
-           units_format_bytes(error_text, error, UNITS_DECIMAL));
+           units_format_bytes(error_text, error, UNITS_DECIMAL),
+           units_format_duration(age_text, (uint64_t)(age.d * NS_PER_S)));
 }
 
 static bool own_options(const struct attach_values *v)
@@ -232,9 +238,10 @@ const struct command cmd_attach = {
 
 static int detach(const struct attach_values *v, pid_t pid, char why[static WHY_MAX])
 {
-    char socket[108];
+    char socket[TRACE_ASK_PATH_MAX];
     int status = 0;
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    if (!trace_ask_heap_find(pid, NULL, socket))
+        trace_ask_heap_socket(pid, v->dir, socket);
     int r = v->socket ? -ENOENT : trace_observer_stop(socket);
     if (r == 0)
         return 0;

@@ -72,7 +72,7 @@ static void set_text(struct table *table, size_t column, const json_t *member, c
 
 static void row_of(struct table *table, const json_t *member)
 {
-    double offset = json_number_value(json_object_get(member, "clock_offset_s"));
+    double offset = json_number_value(json_object_get(member, "clock_offset"));
     const char *state = json_string_value(json_object_get(member, "state"));
     char text[32];
     table_row(table);
@@ -81,12 +81,12 @@ static void row_of(struct table *table, const json_t *member)
     set_text(table, COLUMN_STATE, member, "state");
     if (state && strcmp(state, "unreachable") == 0)
         table_set_style(table, COLUMN_STATE, STYLE_BAD);
-    set_age(table, COLUMN_SINCE, member, "state_s", 1e9);
+    set_age(table, COLUMN_SINCE, member, "state_age", 1e9);
     set_text(table, COLUMN_VERSION, member, "version");
     if (!json_is_true(json_object_get(member, "self")))
-        set_age(table, COLUMN_HEARD, member, "heard_s", 1e9);
-    set_age(table, COLUMN_ANSWERED, member, "answered_s", 1e9);
-    set_age(table, COLUMN_TOOK, member, "answer_ms", 1e6);
+        set_age(table, COLUMN_HEARD, member, "heard_age", 1e9);
+    set_age(table, COLUMN_ANSWERED, member, "answered_age", 1e9);
+    set_age(table, COLUMN_TOOK, member, "answer_took", 1e9);
     table_set_number(table, COLUMN_MISSED,
                      (uint64_t)json_integer_value(json_object_get(member, "missed")));
     snprintf(text, sizeof(text), "%+.1f s", offset);

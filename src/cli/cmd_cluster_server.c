@@ -411,22 +411,37 @@ static int line_split(const char *line, char *ret_url, size_t size, struct accou
     return 0;
 }
 
+/* From standard input: its last word, so that the whole line that init printed will do. The arguments of a program can be read by
+ * every user, and sudo writes them to its log. */
+static const char *line_take(const char *word, char *line, size_t size)
+{
+    if (strcmp(word, "-") != 0)
+        return word;
+    if (!fgets(line, (int)size, stdin))
+        return "";
+    line[strcspn(line, "\r\n")] = '\0';
+    const char *space = strrchr(line, ' ');
+    return space ? space + 1 : line;
+}
+
 static int join_run(const void *values, const struct operands *operands)
 {
     const struct cluster_values *v = values;
-    char state[PS_STATE_PATH_MAX], url[512];
+    char state[PS_STATE_PATH_MAX], url[512], line[512];
     struct account account;
     bool has_account;
     if (operands->n != 1)
         return command_misuse(&cmd_cluster_join,
                               "missing argument: the line that init or invite printed");
-    if (line_split(operands->words[0], url, sizeof(url), &account, &has_account) < 0)
-        return command_misuse(&cmd_cluster_join,
-                              "invalid line '%s': expected nats://ID:PASSWORD@HOST:PORT",
-                              operands->words[0]);
-    int r = cluster_state_find(v, state);
+    const char *word = line_take(operands->words[0], line, sizeof(line));
+    int r = line_split(word, url, sizeof(url), &account, &has_account) < 0
+                ? command_misuse(&cmd_cluster_join, "%s: expected nats://ID:PASSWORD@HOST:PORT",
+                                 word == operands->words[0] ? "invalid line"
+                                                            : "invalid line on standard input")
+                : cluster_state_find(v, state);
     if (r == COMMAND_OK)
         r = node_write(v, state, url, has_account ? &account : NULL, NULL);
+    explicit_bzero(line, sizeof(line));
     return r == COMMAND_OK ? cluster_reload(v) : r;
 }
 
@@ -442,6 +457,8 @@ static const struct option_spec join_options[] = {
 static const struct command_example join_examples[] = {
     {"sudo memoir cluster join nats://ID:PASSWORD@HOST:4222",
      "join, with the line that init printed"},
+    {"ssh one sudo memoir cluster invite | sudo memoir cluster join -",
+     "the same, with the line from standard input: other users of the machine cannot see the password"},
     {0},
 };
 const struct command cmd_cluster_join = {
@@ -449,7 +466,8 @@ const struct command cmd_cluster_join = {
     .usage = "cluster join LINE [OPTION...]",
     .help = "join a cluster with the line that init or invite printed",
     .description =
-        "Tells this machine's memoird where its cluster is and how to log in there. It takes effect at once, and stays.",
+        "Tells this machine's memoird where its cluster is and how to log in there. It takes effect at once, and stays. LINE - reads the "
+        "line from standard input: arguments can be read by every user of the machine, and stay in the shell's history and sudo's log.",
     .options = join_options,
     .examples = join_examples,
     .operands_max = 1,

@@ -126,12 +126,12 @@ static const struct command_section sections[] = {
      "Where several processes are added up, the largest value of a step is the sum of what each had at "
      "most: it can have been no more. Sums of devices and of the host are exact."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.history/1\"), \"since\", \"until\", "
-     "\"step\" (seconds), \"unit\" (\"bytes\" or \"blocks\") and \"series\", an array of objects. Each tells "
-     "who it is (\"pid\", \"user\", \"program\", \"device\", \"device_name\", \"device_uid\", "
-     "\"device_bus\", \"space\"; what does not apply is left out, and a device of null is the host), \"min\", \"max\", \"last\", \"last_time\", and two arrays with one element "
-     "a step: \"last_values\", the value at its end, and \"max_values\", the largest in it. A step "
-     "about which nothing is known is null, never 0."},
+     "The document is that of GET /api/v1/history: \"schema\" (\"memoir.history/2\"), \"time\", \"from\" and \"to\" (seconds "
+     "since 1970), \"step\" (seconds), \"t\" (the start of each step), \"series\", \"oldest\" (of all that is kept) and "
+     "\"damaged\". Each series has its \"name\" (\"rss\", \"device.0.dram\"), \"kind\" (\"bytes\", \"percent\", or \"number\" of blocks), of "
+     "\"pid\", \"start\", \"user\", \"uid\", \"program\", \"processes\" and \"node\" what --by leaves, of one on a device \"ordinal\", "
+     "\"device_name\", \"device_id\" and \"space\", \"capacity\" where it is known, and two arrays with one element a step: "
+     "\"last\", the value at its end, and \"max\", the largest in it. A step about which nothing is known is null, never 0."},
     {0},
 };
 

@@ -50,7 +50,7 @@ static const struct option_spec options[] = {
     {0},
 };
 
-/* The members of {"login":"http://…","expires_s":600} or {"error":{"message":…}}. */
+/* The members of {"login":"http://…","expires_in":600} or {"error":{"message":…}}. */
 static int answer_read(const struct buffer *answer, char *link, size_t link_size, char *message,
                        size_t message_size, uint64_t *ret_expires_s)
 {
@@ -63,7 +63,7 @@ static int answer_read(const struct buffer *answer, char *link, size_t link_size
         if (json_text_is(&key, "login")) {
             if (json_read_string(&read, &text))
                 (void)json_text_copy(&text, link, link_size);
-        } else if (json_text_is(&key, "expires_s")) {
+        } else if (json_text_is(&key, "expires_in")) {
             json_read_u64(&read, ret_expires_s);
         } else if (json_text_is(&key, "error")) {
             json_read_object(&read);
@@ -171,7 +171,7 @@ static int print_link(const struct open_values *v, const char *link, uint64_t ex
     if (v->json) {
         command_json_begin(&json, &out, "memoir.open/1");
         json_field_string(&json, "link", link);
-        json_field_u64(&json, "expires_s", expires_s);
+        json_field_u64(&json, "expires_in", expires_s);
         json_object_end(&json);
         (void)json_finish(&json);
     } else {

@@ -25,9 +25,6 @@ enum {
     C_TO,
     C_FROM,
     C_PER_SECOND,
-    C_SAVES_NS,
-    C_SAVED_NS,
-    C_PER_STEP_NS,
 };
 
 static const struct column columns[] = {
@@ -36,18 +33,18 @@ static const struct column columns[] = {
          "pin: each allocation is worth its memory; reuse: all together are worth that of one, so allocate once and use it again, or let memoir pin run do so; leave: neither",
          COLUMN_TEXT},
     [C_SAVES] = {"saves", "SAVES", "what pinned copies take less than pageable ones, in all",
-                 COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                 COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
     [C_EACH] = {"each", "EACH",
                 "the same for one allocation: one step of a loop that allocates anew", COLUMN_AGE,
-                COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                COLUMN_FINE | COLUMN_EXACT},
     [C_STEP] = {"step", "PER STEP", "the same for one of the steps that --steps gives", COLUMN_AGE,
-                COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                COLUMN_FINE | COLUMN_EXACT},
     [C_BYTES] = {"cost_bytes", "COSTS", "memory that would be pinned: the average allocation",
                  COLUMN_BYTES},
     [C_COPIES] = {"copies", "COPIES", "copies to and from devices", COLUMN_NUMBER},
     [C_BLOCKS] = {"allocations", "ALLOCATIONS", "allocations since the start", COLUMN_NUMBER},
     [C_SAVED] = {"saved", "SAVED", "of what it saves, what pinning has saved already", COLUMN_AGE,
-                 COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                 COLUMN_FINE | COLUMN_EXACT},
     [C_SITE] = {"site", "ALLOCATED AT", "the line that allocates", COLUMN_TEXT,
                 COLUMN_STRETCH | COLUMN_WIDE},
     [C_KEY] = {"site_key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
@@ -55,16 +52,9 @@ static const struct column columns[] = {
     [C_TO] = {"to_device_bytes", NULL, "bytes copied to devices", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
     [C_FROM] = {"from_device_bytes", NULL, "bytes copied from devices", COLUMN_BYTES,
                 COLUMN_EXPORT_ONLY},
-    [C_PER_SECOND] = {"saves_ns_per_second", NULL,
-                      "nanoseconds saved in each second of the process; absent for a history",
-                      COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [C_SAVES_NS] = {"saves_ns", NULL, "what pinned copies take less than pageable ones, in all",
-                    COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [C_SAVED_NS] = {"saved_ns", NULL, "of that, what pinning has saved already", COLUMN_NUMBER,
-                    COLUMN_EXPORT_ONLY},
-    [C_PER_STEP_NS] = {"saves_ns_per_step", NULL,
-                       "nanoseconds saved in each step; absent without --steps", COLUMN_NUMBER,
-                       COLUMN_EXPORT_ONLY},
+    [C_PER_SECOND] = {"saves_rate", NULL,
+                      "the same in each second of the process; absent for a history", COLUMN_AGE,
+                      COLUMN_FINE | COLUMN_EXACT | COLUMN_EXPORT_ONLY},
     {0},
 };
 static const struct command_fields fields[] = {{"Fields of a call site", columns}, {0}};
@@ -102,16 +92,12 @@ static void fill(struct table *table, const struct pin_state *s, const struct ro
     table_set_text(table, C_ADVICE, pin_advice_word(advice->kind));
     table_set_number(table, C_SAVES, advice->saves_ns);
     table_set_number(table, C_EACH, advice->each_ns);
-    if (steps) {
+    if (steps)
         table_set_number(table, C_STEP, advice->saves_ns / steps);
-        table_set_number(table, C_PER_STEP_NS, advice->saves_ns / steps);
-    }
     table_set_number(table, C_BYTES, advice->cost_bytes);
     table_set_number(table, C_COPIES, site->copies[0] + site->copies[1]);
     table_set_number(table, C_BLOCKS, site->blocks);
     table_set_number(table, C_SAVED, site->saved_ns);
-    table_set_number(table, C_SAVES_NS, advice->saves_ns);
-    table_set_number(table, C_SAVED_NS, site->saved_ns);
     table_set_text(table, C_SITE, pin_label(names, s, (uint32_t)(site - s->site), 0, text));
     snprintf(text, sizeof(text), "%016" PRIx64, site->key);
     table_set_text(table, C_KEY, text);
@@ -141,7 +127,7 @@ static int advise_run(const void *values, const struct operands *operands)
         qsort(order, n, sizeof(*order), compare);
         for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
             fill(&table, s, &order[i], v->steps, names);
-        r = pin_print(v, &table, "memoir.pin.advise/1", "sites", "no call site's memory was copied",
+        r = pin_print(v, &table, "memoir.pin.advise/2", "sites", "no call site's memory was copied",
                       s, NULL);
         table_release(&table);
     }

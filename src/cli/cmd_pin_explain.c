@@ -28,10 +28,7 @@ enum {
     C_TO,
     C_FROM,
     C_REGISTERED,
-    C_KEY,
-    C_MISSED_NS,
-    C_SAVED_NS,
-    C_COST_NS
+    C_KEY
 };
 
 static const struct column columns[] = {
@@ -39,13 +36,13 @@ static const struct column columns[] = {
     [C_SIZE] = {"size_bytes", "SIZE", "size of the allocation", COLUMN_BYTES},
     [C_COPIES] = {"copies", "COPIES", "copies to and from devices", COLUMN_NUMBER},
     [C_MISSED] = {"missed", "MISSED", "what its copies took longer because it was pageable",
-                  COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                  COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
     [C_SAVED] = {"saved", "SAVED", "what its copies took less because it was pinned", COLUMN_AGE,
-                 COLUMN_FINE | COLUMN_SCREEN_ONLY},
+                 COLUMN_FINE | COLUMN_EXACT},
     [C_COST] =
         {"cost", "COST",
          "of pinning it: register, unregister, and the price of memory that cannot be reclaimed",
-         COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
+         COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
     [C_WHY] = {"why", "WHY", "the reason in words", COLUMN_TEXT, COLUMN_STRETCH, 1},
     [C_SITE] = {"site", "ALLOCATED AT", "the line that allocated it", COLUMN_TEXT,
                 COLUMN_STRETCH | COLUMN_WIDE, 2},
@@ -58,12 +55,6 @@ static const struct column columns[] = {
                       COLUMN_BYTES, COLUMN_EXPORT_ONLY},
     [C_KEY] = {"site_key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
                COLUMN_EXPORT_ONLY},
-    [C_MISSED_NS] = {"missed_ns", NULL, "what its copies took longer because it was pageable",
-                     COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [C_SAVED_NS] = {"saved_ns", NULL, "what its copies took less because it was pinned",
-                    COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [C_COST_NS] = {"cost_ns", NULL, "what pinning it costs; absent where that was never reckoned",
-                   COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     {0},
 };
 static const struct command_fields fields[] = {{"Fields of an allocation", columns}, {0}};
@@ -98,12 +89,8 @@ static void fill(struct table *table, const struct pin_state *s, const struct pi
     table_set_number(table, C_COPIES, b->copies[0] + b->copies[1]);
     table_set_number(table, C_MISSED, b->missed_ns);
     table_set_number(table, C_SAVED, b->saved_ns);
-    table_set_number(table, C_MISSED_NS, b->missed_ns);
-    table_set_number(table, C_SAVED_NS, b->saved_ns);
-    if (b->cost_ns) {
+    if (b->cost_ns)
         table_set_number(table, C_COST, b->cost_ns);
-        table_set_number(table, C_COST_NS, b->cost_ns);
-    }
     snprintf(text, sizeof(text), "%s%s", shadow && b->pinned ? "would be pinned: " : "",
              pin_reason_text((enum pin_reason)b->reason));
     table_set_text(table, C_WHY, text);
@@ -191,7 +178,7 @@ static int explain_run(const void *values, const struct operands *operands)
         for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
             fill(&table, s, order[i], names);
         head(s, &top);
-        r = pin_print(v, &table, "memoir.pin.explain/1", "allocations",
+        r = pin_print(v, &table, "memoir.pin.explain/2", "allocations",
                       "no served allocation is live", s, &top);
         table_release(&table);
     }

@@ -28,6 +28,7 @@
 
 #define TRACKER   "libmemoir-track.so"
 #define ALLOCATOR "libmemoir-malloc.so"
+#define NO_PLACE  "there is no place for its book"
 
 enum {
     SUMMARY_MAX = 64 << 20,
@@ -150,9 +151,9 @@ static const struct command_section sections[] = {
      "of a script's interpreter, runs with PYTHONMALLOC=malloc, and one line says so. --keep-pymalloc leaves it as it is, and so does a "
      "PYTHONMALLOC or PYTHONDEVMODE that is set already, or -E or -I among Python's options."},
     {"JSON",
-     "One object: \"schema\" (\"memoir.run/1\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
-     "\"duration\" (seconds), \"peak_rss_bytes\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
-     "in memory of other kinds; each has peak, live, allocated and freed bytes and blocks; null when there are none), \"losses\", \"sites\", those that "
+     "One object: \"schema\" (\"memoir.run/2\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
+     "\"duration\" (seconds), \"peak_rss\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
+     "in memory of other kinds; each has \"peak\" with \"peak_error\", \"bytes\" and \"blocks\" that live, \"allocated\", \"allocated_blocks\", \"freed\", \"freed_blocks\" and \"reallocs\"; null when there are none), \"losses\", \"sites\", those that "
      "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
@@ -430,7 +431,7 @@ static void leaving(void *context, pid_t pid)
 static void tell_unscanned(const struct run *run, const struct run_end *end)
 {
     const char *why = run->why_not      ? run->why_not
-                      : !run->keep      ? "there is no place for its book"
+                      : !run->keep      ? NO_PLACE
                       : end->traced < 0 ? strerror(-end->traced)
                                         : "it ended before its book could be read";
     command_fail("the memory of '%s' was not scanned, so what is lost is not known: %s",
@@ -546,10 +547,15 @@ static int run_run(const void *values, const struct operands *operands)
     if (!text && !v->json && !run.scans && v->assertions.n == 0)
         return not_started(&run, run_exec(&child));
     run_books_clear(&run.books);
-    if (run.preload && run_books_init(&run.books) == 0) {
+    int place = run.preload ? run_books_init(&run.books) : -ENOENT;
+    if (place == 0) {
         run.keep = true;
         child.fd = run.books.events;
         child.leaving = run.scans ? leaving : NULL;
+    } else if (run.preload) {
+        run.why_not = NO_PLACE;
+        if (!v->quiet)
+            command_fail("'%s' is not tracked: %s: %s", run.argv[0], NO_PLACE, strerror(-place));
     }
     buffer_init(&run.scan, SUMMARY_MAX);
     if (text || v->json) {

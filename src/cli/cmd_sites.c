@@ -120,7 +120,7 @@ static const struct command_section sections[] = {
      "Every block counts for the line that asked for it, so all figures are exact, in every grouping "
      "but one. By stack, programs that sample their stacks (the default of memoir run) have the exact "
      "figures of each line divided among the stacks that were seen to lead to it: such rows are marked "
-     "with ~ on screen and \"estimate\" in JSON and CSV, and their sum is exact. So are lines of Python scripts, "
+     "with ~ on screen and \"estimated\" in JSON and CSV, and their sum is exact. So are lines of Python scripts, "
      "which only sampling finds. With MEMOIR_STACKS=all stacks are exact too."},
     {"AT THE PEAK",
      "A process writes down what each line holds when its heap has fallen below its peak. The sum over "
@@ -133,11 +133,11 @@ static const struct command_section sections[] = {
      "run, wherever they are loaded. Where the two moments are of different builds, sites are the same if "
      "function, file and line are."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.sites/1\"), \"time\", \"pid\", \"program\", "
-     "\"processes\", \"taken\", \"by\", \"at_peak\", \"matched\" (rows before --top), \"live_bytes\", \"live_blocks\", "
-     "\"allocated_bytes\" and \"allocated_blocks\" (of all sites), \"estimated_live_bytes\" (the part of "
-     "it that is in rows that are estimates), \"accounted_live_bytes\" (what the "
-     "process holds, with and without a site; null in --diff), \"seconds\" (between two moments, else "
+     "The document is one object: \"schema\" (\"memoir.sites/2\"), \"time\", \"pid\", \"program\", "
+     "\"processes\", \"taken\", \"by\", \"at_peak\", \"matched\" (rows before --top), \"bytes\", \"blocks\", "
+     "\"allocated\" and \"allocated_blocks\" (of all sites), \"estimated_bytes\" (the part of "
+     "it that is in rows that are estimates), \"accounted\" (what the "
+     "process holds, with and without a site; null in --diff), \"interval\" (seconds between two moments, else "
      "null), and \"sites\", an array of objects with the fields above. With --by stack and --stacks each "
      "has \"frames\", an array of \"function\", \"file\", \"line\", \"module\", \"offset\" and \"inlined\" "
      "from the innermost on."},
@@ -290,7 +290,7 @@ static void print_json(const struct ask *ask, const struct picture *pic, const s
         .rate_ns = pic->style.rate_ns,
     };
     struct json json;
-    command_json_begin(&json, out, "memoir.sites/1");
+    command_json_begin(&json, out, "memoir.sites/2");
     if (!o.diff) {
         words_json_rows(pic->now, pic->rows, &o, &json);
     } else {

@@ -16,7 +16,6 @@ enum { BLOCKS_MAX = 65536, MOMENTS_MAX = 4096, ROWS_MAX = 1 << 22, BATCH = 256 }
 
 enum {
     EVENT_AT,
-    EVENT_AT_NS,
     EVENT_TIME,
     EVENT_ADDRESS,
     EVENT_EVENT,
@@ -33,10 +32,7 @@ enum {
 };
 
 static const struct column columns[] = {
-    [EVENT_AT] = {"at", "AT", "time since tracing began", COLUMN_AGE,
-                  COLUMN_FINE | COLUMN_SCREEN_ONLY},
-    [EVENT_AT_NS] = {"at_ns", NULL, "nanoseconds since tracing began", COLUMN_NUMBER,
-                     COLUMN_EXPORT_ONLY},
+    [EVENT_AT] = {"at", "AT", "time since tracing began", COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
     [EVENT_TIME] = {"time", NULL, "when it was", COLUMN_TIME, COLUMN_EXPORT_ONLY},
     [EVENT_ADDRESS] = {"address", "ADDRESS", "start of the allocation", COLUMN_TEXT},
     [EVENT_EVENT] = {"event", "EVENT", "what happened; \"gap\": events were lost here",
@@ -248,7 +244,6 @@ static void row_show(struct trace_source *source, const struct events *e, const 
     table_row(t);
     uint64_t start = source->identity.start_ns;
     table_set_number(t, EVENT_AT, m->time_ns > start ? m->time_ns - start : 0);
-    table_set_number(t, EVENT_AT_NS, m->time_ns > start ? m->time_ns - start : 0);
     table_set_number(t, EVENT_TIME, trace_real_ns(source, m->time_ns));
     event_words(m, text, sizeof(text));
     table_set_text(t, EVENT_EVENT, text);
@@ -301,7 +296,7 @@ static int history_show(struct trace_source *source, struct events *e, bool addr
     size_t limit = address && v->limit == trace_defaults.limit ? e->n_rows : v->limit;
     for (size_t i = e->n_rows > limit ? e->n_rows - limit : 0; i < e->n_rows; i++)
         row_show(source, e, &e->rows[i], &table);
-    struct trace_print print = {.schema = "memoir.trace.history/1",
+    struct trace_print print = {.schema = "memoir.trace.history/2",
                                 .rows = "events",
                                 .empty = "Nothing happened yet.",
                                 .extra = history_extra,

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/table.h"
@@ -18,7 +19,6 @@
 enum {
     WASTE_KIND,
     WASTE_SAVED,
-    WASTE_SAVED_NS,
     WASTE_COPIES,
     WASTE_BYTES,
     WASTE_SIZE,
@@ -37,9 +37,7 @@ static const struct column columns[] = {
          COLUMN_TEXT},
     [WASTE_SAVED] = {"saved", "SAVES",
                      "of pageable copies: time that pinned memory would save, as an estimate",
-                     COLUMN_AGE, COLUMN_FINE | COLUMN_SCREEN_ONLY},
-    [WASTE_SAVED_NS] = {"saved_ns", NULL, "the same in nanoseconds", COLUMN_NUMBER,
-                        COLUMN_EXPORT_ONLY},
+                     COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
     [WASTE_COPIES] = {"copies", "COPIES",
                       "copies that this is about; of repeated ones, all but the first",
                       COLUMN_NUMBER},
@@ -93,7 +91,6 @@ static void pageable_rows(struct trace_source *source, const struct waste_rates 
         table_set_text(t, WASTE_KIND, "pageable");
         table_set_number(t, WASTE_SAVED, waste_saving_ns(rates, copiers[i].pageable.bytes));
         table_set_marks(t, WASTE_SAVED, TABLE_MARK_ESTIMATE);
-        table_set_number(t, WASTE_SAVED_NS, waste_saving_ns(rates, copiers[i].pageable.bytes));
         table_set_number(t, WASTE_COPIES, copiers[i].pageable.copies);
         table_set_number(t, WASTE_BYTES, copiers[i].pageable.bytes);
         table_set_text(t, WASTE_COPY_SITE,
@@ -169,9 +166,10 @@ static void waste_extra(void *context, struct json *json)
     struct trace_totals t = trace_history_totals(told->source->history);
     json_key(json, "estimate");
     json_object_begin(json);
-    json_field_u64(json, "pageable_bytes_per_second", told->rates.pageable);
-    json_field_u64(json, "pinned_bytes_per_second", told->rates.pinned);
-    json_field_u64(json, "saved_ns", waste_saving_ns(&told->rates, t.pageable.bytes));
+    json_field_u64(json, "pageable_rate", told->rates.pageable);
+    json_field_u64(json, "pinned_rate", told->rates.pinned);
+    json_field_double(json, "saved",
+                      (double)waste_saving_ns(&told->rates, t.pageable.bytes) / NS_PER_S);
     json_object_end(json);
     json_field_u64(json, "pageable_bytes", t.pageable.bytes);
     json_field_u64(json, "repeated_copies", t.repeated);
@@ -198,7 +196,7 @@ static int waste_run(const void *values, const struct operands *operands)
     repeated_rows(&source, &table);
     uncopied_rows(&source, &table);
     struct trace_print print = {
-        .schema = "memoir.trace.waste/1",
+        .schema = "memoir.trace.waste/2",
         .rows = "waste",
         .details = details,
         .empty =

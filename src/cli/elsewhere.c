@@ -143,7 +143,7 @@ void elsewhere_mention(const struct buffer *summary)
     json_array_foreach(json_object_get(cluster, "lacking"), i, item) lacking_print(item);
     json_array_foreach(json_object_get(cluster, "clocks"), i, item)
         line_print("the clock of %s differs by %.1f s", text_of(item, "node"),
-                   json_number_value(json_object_get(item, "offset_s")));
+                   json_number_value(json_object_get(item, "clock_offset")));
 }
 
 /* ---- a command as a query ---- */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -12,6 +13,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/bar.h"
+#include "cli/command.h"
 #include "cli/history.h"
 #include "cli/spark.h"
 #include "cli/table.h"
@@ -25,7 +27,9 @@ enum {
     OTHER_COLUMNS = 64, /* what stands beside it, about */
     CHART_BYTES_MAX = 4096,
     NAME_MAX_BYTES = 128,
+    NODE_MAX = 65,
     USERS_KNOWN = 256,
+    DEVICE_RANK = 40,
 };
 
 enum {
@@ -241,6 +245,11 @@ int history_print_text(const struct read_result *result, const struct history_st
     memcpy(columns, history_line_columns, sizeof(columns));
     for (int i = LINE_MIN; style->blocks && i <= LINE_LAST; i++)
         columns[i].type = COLUMN_NUMBER;
+    bool devices = false;
+    for (size_t i = 0; i < result->n_lines; i++)
+        devices |= result->lines[i].on_device;
+    if (!devices)
+        columns[LINE_DEVICE].rank = DEVICE_RANK; /* "host" in every line */
     struct table table;
     table_init(&table, columns);
     for (size_t i = 0; i < shown; i++)
@@ -334,33 +343,45 @@ static void json_points(struct json *json, const char *key, const struct read_re
     json_array_end(json);
 }
 
-static void json_text(struct json *json, const char *key, const char *text)
+/* As in the history of the API: "rss", and of a device "device.0.dram". */
+static void json_name(struct json *json, const struct read_line *line, bool blocks)
 {
-    if (*text)
-        json_field_string(json, key, text);
+    char name[NAME_MAX_BYTES];
+    const char *word = read_line_word(line, blocks);
+    if (line->on_device && line->ordinal >= 0)
+        snprintf(name, sizeof(name), "device.%d.%s", line->ordinal, word);
     else
-        json_field_null(json, key);
+        snprintf(name, sizeof(name), "%s", word);
+    json_field_string(json, "name", name);
+    json_field_string(json, "kind",
+                      line->what == READ_PRESSURE ? "percent"
+                      : blocks                    ? "number"
+                                                  : "bytes");
 }
 
-static void json_device(struct json *json, const struct read_line *line)
+static void json_device(struct json *json, const struct read_line *line, bool blocks)
 {
-    if (line->on_device && line->ordinal >= 0)
-        json_field_i64(json, "device", line->ordinal);
-    else
-        json_field_null(json, "device");
-    json_text(json, "device_name", line->on_device ? line->device : "");
-    json_text(json, "device_uid", line->on_device ? line->device_uid : "");
-    json_text(json, "device_bus", line->on_device ? line->bus : "");
+    char id[LEDGER_DEVICE_ID_MAX], node[NODE_MAX] = "";
+    if (!line->on_device)
+        return;
+    (void)gethostname(node, sizeof(node) - 1);
+    if (line->ordinal >= 0)
+        json_field_i64(json, "ordinal", line->ordinal);
+    if (line->device[0])
+        json_field_string(json, "device_name", line->device);
+    json_field_string(json, "device_id", read_line_device_id(line, node, id));
+    json_field_string(json, "space", read_line_word(line, blocks));
 }
 
 static void json_line(struct json *json, const struct read_result *result,
                       const struct read_line *line, bool blocks)
 {
     json_object_begin(json);
+    json_name(json, line, blocks);
     if (line->pid)
         json_field_i64(json, "pid", line->pid);
     if (line->pid && line->began_s)
-        json_time(json, "started", line->began_s);
+        json_time(json, "start", line->began_s);
     if (has_user(result)) {
         json_field_string(json, "user", user_name(line->uid));
         json_field_u64(json, "uid", line->uid);
@@ -371,21 +392,11 @@ static void json_line(struct json *json, const struct read_result *result,
         json_field_u64(json, "processes", line->processes);
     if (line->node[0])
         json_field_string(json, "node", line->node);
-    json_device(json, line);
-    json_field_string(json, "space", read_line_word(line, blocks));
+    json_device(json, line, blocks);
     if (line->has_capacity)
         json_field_u64(json, "capacity", line->capacity);
-    if (line->what == READ_PRESSURE)
-        json_field_string(json, "unit", "percent");
-    json_key(json, "min");
-    json_value(json, line, line->min);
-    json_key(json, "max");
-    json_value(json, line, line->max);
-    json_key(json, "last");
-    json_value(json, line, line->last);
-    json_time(json, "last_time", line->last_s);
-    json_points(json, "last_values", result, line, false);
-    json_points(json, "max_values", result, line, true);
+    json_points(json, "last", result, line, false);
+    json_points(json, "max", result, line, true);
     json_object_end(json);
 }
 
@@ -393,18 +404,26 @@ int history_print_json(const struct read_result *result, const struct history_st
                        struct buffer *out)
 {
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.history/1");
-    json_time(&json, "since", result->since_s);
-    json_time(&json, "until", result->until_s);
+    command_json_begin(&json, out, "memoir.history/2");
+    json_field_u64(&json, "from", result->since_s);
+    json_field_u64(&json, "to", result->until_s);
     json_field_u64(&json, "step", result->step_s);
-    json_field_string(&json, "unit", style->blocks ? "blocks" : "bytes");
+    json_key(&json, "t");
+    json_array_begin(&json);
+    for (size_t i = 0; i < result->n_steps; i++)
+        json_u64(&json, result->since_s + i * result->step_s);
+    json_array_end(&json);
     json_key(&json, "series");
     json_array_begin(&json);
     for (size_t i = 0; i < result->n_lines; i++)
         json_line(&json, result, &result->lines[i], style->blocks);
     json_array_end(&json);
+    json_key(&json, "oldest");
+    if (result->oldest_s)
+        json_u64(&json, result->oldest_s);
+    else
+        json_null(&json);
+    json_field_u64(&json, "damaged", result->damaged);
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);

@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/pin.h"
 #include "cli/process_word.h"
@@ -108,9 +109,6 @@ static int print_json(const struct table *table, const char *schema, const char 
             {"copies_from_device", s->copies[1]},
             {"pinned_copies", s->pinned_copies},
             {"other_copies", s->other_copies},
-            {"missed_ns", s->missed_ns},
-            {"saved_ns", s->saved_ns},
-            {"cost_ns", s->cost_ns},
             {"promotions", s->promotions},
             {"evictions", s->evictions},
             {"denied", s->denied},
@@ -119,7 +117,6 @@ static int print_json(const struct table *table, const char *schema, const char 
             {"waits", s->waits},
             {"staged_copies", s->staged_copies},
             {"staged_bytes", s->staged_bytes},
-            {"staged_saved_ns", s->staged_saved_ns},
             {"staging_busy", s->stage_busy},
             {"staging_failures", s->stage_failed},
             {"touched_ahead_bytes", s->touched_bytes},
@@ -129,10 +126,19 @@ static int print_json(const struct table *table, const char *schema, const char 
             {"mismatches", s->mismatches},
             {"calibrated", s->calibrated},
         };
-        if (s->mode == PIN_SHADOW) {
-            json_key(&json, "observed_ns");
-            json_i64(&json, s->observed_ns);
-        }
+        const struct {
+            const char *key;
+            uint64_t ns;
+        } times[] = {
+            {"missed", s->missed_ns},
+            {"saved", s->saved_ns},
+            {"cost", s->cost_ns},
+            {"staged_saved", s->staged_saved_ns},
+        };
+        for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+            json_field_double(&json, times[i].key, (double)times[i].ns / NS_PER_S);
+        if (s->mode == PIN_SHADOW)
+            json_field_double(&json, "observed", (double)s->observed_ns / (double)NS_PER_S);
         for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
             json_key(&json, figures[i].key);
             json_u64(&json, figures[i].value);

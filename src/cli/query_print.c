@@ -251,7 +251,8 @@ static void list_table(struct table *list, const struct query_table *table)
         table_set_text(list, LIST_COLUMN, c->name);
         table_set_text(list, LIST_KIND, query_kind_name(c->kind));
         table_set_text(list, LIST_GROUPS, groups_text(c));
-        table_set_number(list, LIST_PRIVATE, (c->flags & QUERY_PRIVATE) != 0);
+        table_set_number(list, LIST_PRIVATE,
+                         (c->flags & (QUERY_PRIVATE | QUERY_PRIVATE_ENDED)) != 0);
         table_set_text(list, LIST_HELP, query_column_help(c));
     }
 }

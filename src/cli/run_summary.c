@@ -479,13 +479,13 @@ static void json_totals(struct json *j, const char *key, const struct picture *p
     }
     const struct book_totals *t = &account->totals;
     json_object_begin(j);
-    json_field_u64(j, "peak_bytes", t->peak_bytes);
-    json_field_u64(j, "peak_error_bytes", peak_error_of(p, t));
-    json_field_u64(j, "live_bytes", t->live_bytes);
-    json_field_u64(j, "live_blocks", t->live_blocks);
-    json_field_u64(j, "alloc_bytes", t->alloc_bytes);
-    json_field_u64(j, "alloc_blocks", t->alloc_blocks);
-    json_field_u64(j, "freed_bytes", t->freed_bytes);
+    json_field_u64(j, "peak", t->peak_bytes);
+    json_field_u64(j, "peak_error", peak_error_of(p, t));
+    json_field_u64(j, "bytes", t->live_bytes);
+    json_field_u64(j, "blocks", t->live_blocks);
+    json_field_u64(j, "allocated", t->alloc_bytes);
+    json_field_u64(j, "allocated_blocks", t->alloc_blocks);
+    json_field_u64(j, "freed", t->freed_bytes);
     json_field_u64(j, "freed_blocks", t->freed_blocks);
     json_field_u64(j, "reallocs", t->reallocs);
     json_object_end(j);
@@ -502,21 +502,21 @@ static void json_site(struct json *j, struct picture *p, size_t i)
     json_field_string(j, "site", name ? name->text : NULL);
     json_field_string(j, "via", name ? name->via : NULL);
     json_field_string(j, "function", name ? name->function : NULL);
-    json_field_string(j, "file", name ? name->file : NULL);
+    json_field_string(j, "source_file", name ? name->file : NULL);
     json_key(j, "line");
     if (name && name->line)
         json_u64(j, name->line);
     else
         json_null(j);
-    json_field_u64(j, "live_bytes", h->bytes);
-    json_field_u64(j, "live_blocks", h->blocks);
+    json_field_u64(j, "bytes", h->bytes);
+    json_field_u64(j, "blocks", h->blocks);
     bool peak = h->at_peak.bytes != BOOK_SITES_AT_PEAK_UNKNOWN;
-    json_key(j, "at_peak_bytes");
+    json_key(j, "at_peak");
     peak ? json_u64(j, h->at_peak.bytes) : json_null(j);
     json_key(j, "at_peak_blocks");
     peak ? json_u64(j, h->at_peak.blocks) : json_null(j);
-    json_field_u64(j, "alloc_bytes", h->counters.alloc_bytes);
-    json_field_u64(j, "alloc_blocks", h->counters.alloc_blocks);
+    json_field_u64(j, "allocated", h->counters.alloc_bytes);
+    json_field_u64(j, "allocated_blocks", h->counters.alloc_blocks);
     json_object_end(j);
 }
 
@@ -547,7 +547,7 @@ static void json_end(struct json *j, const struct run_end *end)
     else
         json_null(j);
     json_field_double(j, "duration", (double)end->duration_ns / 1e9);
-    json_field_u64(j, "peak_rss_bytes", (uint64_t)end->usage.ru_maxrss * 1024);
+    json_field_u64(j, "peak_rss", (uint64_t)end->usage.ru_maxrss * 1024);
 }
 
 static void json_resident(struct json *j, const struct outside *growth)
@@ -569,8 +569,8 @@ static void json_resident(struct json *j, const struct outside *growth)
         return;
     }
     json_object_begin(j);
-    json_field_u64(j, "rss_bytes_per_minute", detect_per_minute(verdict.rss_per_s));
-    json_field_u64(j, "heap_bytes_per_minute", detect_per_minute(verdict.heap_per_s));
+    json_field_double(j, "growth", verdict.rss_per_s); /* of rss, bytes a second */
+    json_field_double(j, "heap_growth", verdict.heap_per_s);
     json_field_string(j, "name", verdict.name);
     json_object_end(j);
 }
@@ -580,7 +580,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     struct picture p;
     struct json j;
     picture_take(&p, s->ledger);
-    command_json_begin(&j, out, "memoir.run/1");
+    command_json_begin(&j, out, "memoir.run/2");
     json_field_string(&j, "program", s->program);
     json_end(&j, s->end);
     json_field_bool(&j, "tracked", p.process != NULL);

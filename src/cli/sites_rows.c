@@ -50,12 +50,12 @@ enum {
         {"via", NULL, "what the site calls to get its memory: a library, a wrapper of malloc",    \
          COLUMN_TEXT, COLUMN_EXPORT_ONLY},                                                        \
         {"function", NULL, "name of the function that asked", COLUMN_TEXT, COLUMN_EXPORT_ONLY},   \
-        {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},                           \
+        {"source_file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},                    \
         {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},             \
         {"module", NULL, "path of the program or library", COLUMN_TEXT, COLUMN_EXPORT_ONLY},      \
         {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,                 \
          COLUMN_EXPORT_ONLY},                                                                     \
-        {"estimate", NULL, "the figures are estimated from samples", COLUMN_YES,                  \
+        {"estimated", NULL, "the figures are estimated from samples", COLUMN_YES,                 \
          COLUMN_EXPORT_ONLY},                                                                     \
         {"stack", NULL,                                                                           \
          "with --by stack and --stacks: the functions from the outermost to the innermost, "      \
@@ -82,28 +82,28 @@ enum {
 };
 
 const struct column sites_columns[] = {
-    [COL_LIVE] = {"live_bytes", "LIVE", "bytes that it holds now", COLUMN_BYTES},
+    [COL_LIVE] = {"bytes", "LIVE", "bytes that it holds now", COLUMN_BYTES},
     [COL_BAR] = {"bar", "", "its part of all", COLUMN_TEXT, COLUMN_SCREEN_ONLY, 20},
     [COL_SHARE] = {"percent", "SHARE", "its part of all, of what the rows are sorted by",
                    COLUMN_PERCENT, 0, 60},
-    [COL_BLOCKS] = {"live_blocks", "BLOCKS", "blocks that it holds now", COLUMN_NUMBER},
-    [COL_ALLOCATED] = {"allocated_bytes", "ALLOCATED", "bytes that it asked for in all",
-                       COLUMN_BYTES, 0, 25},
+    [COL_BLOCKS] = {"blocks", "BLOCKS", "blocks that it holds now", COLUMN_NUMBER},
+    [COL_ALLOCATED] = {"allocated", "ALLOCATED", "bytes that it asked for in all", COLUMN_BYTES, 0,
+                       25},
     [COL_ALLOCATED_BLOCKS] = {"allocated_blocks", "CALLS", "blocks that it asked for in all",
                               COLUMN_NUMBER, 0, 55},
-    [COL_GROWTH_RATE] = {"live_bytes_per_second", "GROWS/S",
+    [COL_GROWTH_RATE] = {"growth", "GROWS/S",
                          "with --for and --every: how much more it holds each second",
                          COLUMN_CHANGE_BYTES, COLUMN_HIDE_EMPTY, 4},
-    [COL_RATE] = {"allocated_bytes_per_second", "BYTES/S",
+    [COL_RATE] = {"allocated_rate", "BYTES/S",
                   "with --for and --every: bytes that it asks for each second", COLUMN_BYTES,
                   COLUMN_HIDE_EMPTY, 5},
-    [COL_CALL_RATE] = {"calls_per_second", "CALLS/S",
+    [COL_CALL_RATE] = {"calls_rate", "CALLS/S",
                        "with --for and --every: blocks that it asks for each second", COLUMN_NUMBER,
                        COLUMN_HIDE_EMPTY, 6},
     [COL_AGE] = {"age", "SINCE", "since it asked for the first time", COLUMN_AGE, 0, 50},
     [COL_FIRST_SEEN] = {"first_seen", NULL, "when it asked for the first time", COLUMN_TIME,
                         COLUMN_EXPORT_ONLY},
-    [COL_SITES] = {"sites", NULL, "sites of the book that were put together", COLUMN_NUMBER,
+    [COL_SITES] = {"call_sites", NULL, "sites of the book that were put together", COLUMN_NUMBER,
                    COLUMN_EXPORT_ONLY},
     WORDS,
 };
@@ -121,18 +121,17 @@ enum {
 };
 
 const struct column sites_diff_columns[] = {
-    [DIFF_CHANGE] = {"live_bytes_change", "CHANGE", "how many bytes more it holds",
-                     COLUMN_CHANGE_BYTES},
-    [DIFF_LIVE] = {"live_bytes", "LIVE", "bytes that it holds at the later moment", COLUMN_BYTES},
-    [DIFF_BEFORE] = {"live_bytes_before", "BEFORE", "bytes that it held at the earlier one",
+    [DIFF_CHANGE] = {"bytes_change", "CHANGE", "how many bytes more it holds", COLUMN_CHANGE_BYTES},
+    [DIFF_LIVE] = {"bytes", "LIVE", "bytes that it holds at the later moment", COLUMN_BYTES},
+    [DIFF_BEFORE] = {"bytes_before", "BEFORE", "bytes that it held at the earlier one",
                      COLUMN_BYTES, 0, 30},
-    [DIFF_BLOCKS_CHANGE] = {"live_blocks_change", "BLOCKS", "how many blocks more it holds",
+    [DIFF_BLOCKS_CHANGE] = {"blocks_change", "BLOCKS", "how many blocks more it holds",
                             COLUMN_CHANGE},
-    [DIFF_BLOCKS] = {"live_blocks", NULL, "blocks that it holds at the later moment", COLUMN_NUMBER,
+    [DIFF_BLOCKS] = {"blocks", NULL, "blocks that it holds at the later moment", COLUMN_NUMBER,
                      COLUMN_EXPORT_ONLY},
-    [DIFF_BLOCKS_BEFORE] = {"live_blocks_before", NULL, "blocks that it held at the earlier one",
+    [DIFF_BLOCKS_BEFORE] = {"blocks_before", NULL, "blocks that it held at the earlier one",
                             COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [DIFF_ALLOCATED_CHANGE] = {"allocated_bytes_change", "ALLOCATED",
+    [DIFF_ALLOCATED_CHANGE] = {"allocated_change", "ALLOCATED",
                                "bytes that it asked for in between; less than 0 where the later is "
                                "another run",
                                COLUMN_CHANGE_BYTES, 0, 25},

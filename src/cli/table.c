@@ -236,7 +236,8 @@ static const char *plain_text(const struct table *table, const struct column *co
     case COLUMN_TIME: {
         time_t seconds = (time_t)(cell->number / NS_PER_S);
         struct tm tm;
-        if (!localtime_r(&seconds, &tm) || !strftime(text, TEXT_CELL_MAX, "%F %T", &tm))
+        if (!localtime_r(&seconds, &tm) ||
+            !strftime(text, TEXT_CELL_MAX, table->today ? "%T" : "%F %T", &tm))
             return "-";
         return text;
     }
@@ -427,17 +428,37 @@ static void print_line(const struct plan *plan, const struct table *table, int r
     buffer_append_char(out, '\n');
 }
 
+/* Are all times of this day? A date that every row repeats takes the room of a figure. */
+static bool all_today(const struct table *table)
+{
+    time_t now = (time_t)(clock_real_ns() / NS_PER_S);
+    struct tm today, tm;
+    if (!localtime_r(&now, &today))
+        return false;
+    for (size_t c = 0; table->columns[c].key; c++)
+        for (size_t i = 0; table->columns[c].type == COLUMN_TIME && i < table->n_rows; i++) {
+            const struct cell *cell = table_cell(table, i, c);
+            time_t time = (time_t)(cell->number / NS_PER_S);
+            if (cell->present && (!localtime_r(&time, &tm) || tm.tm_yday != today.tm_yday ||
+                                  tm.tm_year != today.tm_year))
+                return false;
+        }
+    return true;
+}
+
 int table_print(const struct table *table, const struct table_layout *layout,
                 const struct term *term, struct buffer *out)
 {
     if (table->error)
         return table->error;
     struct plan plan = {0};
-    plan_measure(&plan, table, layout, term);
-    plan_fit(&plan, table, term);
+    struct table shown = *table;
+    shown.today = term->width && all_today(table);
+    plan_measure(&plan, &shown, layout, term);
+    plan_fit(&plan, &shown, term);
     if (layout->header)
-        print_line(&plan, table, -1, term, out);
-    for (size_t i = 0; i < table->n_rows; i++)
-        print_line(&plan, table, (int)(layout->order ? layout->order[i] : i), term, out);
+        print_line(&plan, &shown, -1, term, out);
+    for (size_t i = 0; i < shown.n_rows; i++)
+        print_line(&plan, &shown, (int)(layout->order ? layout->order[i] : i), term, out);
     return out->error;
 }

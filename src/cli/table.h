@@ -39,13 +39,14 @@ enum column_flags {
     COLUMN_SCREEN_ONLY = 1u << 3, /* on screen, never in CSV and JSON: they have its parts */
     COLUMN_WIDE =
         1u << 4, /* with COLUMN_STRETCH: others go before it is cut to less than a line of code */
-    COLUMN_FINE = 1u << 5, /* an age on screen: "1.3 ms" rather than "0s" */
+    COLUMN_FINE = 1u << 5,  /* an age on screen: "1.3 ms" rather than "0s" */
+    COLUMN_EXACT = 1u << 6, /* an age for programs: seconds with nine decimals, not three */
 };
 
 /* How every table for programs tells of a device, so that rows of different commands can be joined. */
 #define COLUMN_DEVICE                                                                    \
     {                                                                                    \
-        "device", NULL,                                                                  \
+        "ordinal", NULL,                                                                 \
             "the number that programs use for the device; absent for the host's memory", \
             COLUMN_NUMBER, COLUMN_EXPORT_ONLY                                            \
     }
@@ -97,6 +98,7 @@ struct table {
     size_t n_rows, cap_rows;
     int error; /* sticks: 0 or -ENOMEM */
     enum table_units units;
+    bool today; /* while it is printed: times on screen go without their date */
 };
 
 /* `columns` ends with a NULL key and outlives the table. */

@@ -87,8 +87,12 @@ static void csv_cell(struct buffer *out, const struct column *column, const stru
         buffer_append_str(out, cell->number ? "true" : "false");
         break;
     case COLUMN_AGE:
-        buffer_printf(out, "%llu.%03u", (unsigned long long)(cell->number / NS_PER_S),
-                      (unsigned)(cell->number % NS_PER_S / NS_PER_MS));
+        if (column->flags & COLUMN_EXACT)
+            buffer_printf(out, "%llu.%09u", (unsigned long long)(cell->number / NS_PER_S),
+                          (unsigned)(cell->number % NS_PER_S));
+        else
+            buffer_printf(out, "%llu.%03u", (unsigned long long)(cell->number / NS_PER_S),
+                          (unsigned)(cell->number % NS_PER_S / NS_PER_MS));
         break;
     case COLUMN_TIME:
         iso_time(text, cell->number);
@@ -165,7 +169,9 @@ void table_json_row(const struct table *table, size_t row, size_t first, struct 
             json_bool(json, cell->number != 0);
             break;
         case COLUMN_AGE:
-            json_double(json, (double)(cell->number / NS_PER_MS) / 1000);
+            json_double(json, column->flags & COLUMN_EXACT
+                                  ? (double)cell->number / NS_PER_S
+                                  : (double)(cell->number / NS_PER_MS) / 1000);
             break;
         case COLUMN_TIME:
             iso_time(text, cell->number);

@@ -8,6 +8,9 @@
 #include "cli/explain_print.h"
 #include "cli/top.h"
 #include "explain/explain.h"
+#include "explain/sites.h"
+#include "ledger/follow.h"
+#include "ledger/ledger.h"
 
 enum { LOOK_MS = 500, BAR_COLUMNS_MAX = 76 };
 #define EXPLAIN_EVERY_NS (5 * NS_PER_S)
@@ -30,6 +33,8 @@ static const struct explain *explained(struct top *t, pid_t pid)
         return NULL;
     if (e->pid != pid || now_ns - e->taken_ns > EXPLAIN_EVERY_NS) {
         e->known = explain_take_apart(pid, getuid(), LOOK_MS, &e->explain) == 0;
+        if (e->known && t->source.follow)
+            explain_live_by(&e->explain, ledger_process_find(follow_ledger(t->source.follow), pid));
         e->pid = pid;
         e->taken_ns = clock_monotonic_ns();
     }

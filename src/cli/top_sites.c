@@ -24,9 +24,9 @@ enum { SITES_SHOWN = 20, WHERE_MAX = 4096 };
 enum { SITE_LIVE, SITE_SHARE, SITE_BLOCKS, SITE_CALLS, SITE_WHERE };
 
 static const struct column columns[] = {
-    [SITE_LIVE] = {"live_bytes", "LIVE", "bytes that live", COLUMN_BYTES},
+    [SITE_LIVE] = {"bytes", "LIVE", "bytes that live", COLUMN_BYTES},
     [SITE_SHARE] = {"share", "SHARE", "of all sites", COLUMN_PERCENT},
-    [SITE_BLOCKS] = {"live_blocks", "BLOCKS", "blocks that live", COLUMN_NUMBER},
+    [SITE_BLOCKS] = {"blocks", "BLOCKS", "blocks that live", COLUMN_NUMBER},
     [SITE_CALLS] = {"calls", "CALLS", "allocations so far", COLUMN_NUMBER, 0, 2},
     [SITE_WHERE] = {"site", "WHERE", "place in the code", COLUMN_TEXT, COLUMN_STRETCH},
     {0},

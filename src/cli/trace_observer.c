@@ -200,7 +200,13 @@ int trace_observer_heap_start(pid_t pid, const struct trace_heap_options *option
     if (r < 0)
         return r;
     snprintf(s.pid, sizeof(s.pid), "%d", (int)pid);
-    snprintf(s.socket, sizeof(s.socket), TRACE_ASK_HEAP_SOCKET, (int)pid);
+    char others[TRACE_ASK_PATH_MAX];
+    trace_ask_heap_socket(pid, options->dir, s.socket);
+    if (trace_ask_heap_find(pid, s.socket, others)) {
+        snprintf(why, TRACE_OBSERVER_WHY_MAX,
+                 "it is attached already, with another directory of books");
+        return -EALREADY;
+    }
     snprintf(sample, sizeof(sample), "%llu", (unsigned long long)options->sample_bytes);
     snprintf(blocks, sizeof(blocks), "%llu", (unsigned long long)options->blocks_max);
     add(&s, PROGRAM);

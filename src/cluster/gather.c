@@ -337,7 +337,7 @@ static void clocks_json(const struct gather *g, struct json *json)
             continue;
         json_object_begin(json);
         json_field_string(json, "node", node->label);
-        json_field_double(json, "offset_s", (double)(offset / (int64_t)NS_PER_MS) / 1000);
+        json_field_double(json, "clock_offset", (double)(offset / (int64_t)NS_PER_MS) / 1000);
         json_object_end(json);
     }
     json_array_end(json);
@@ -352,6 +352,6 @@ void gather_json(const struct gather *g, struct json *json)
     lacking_json(g, json);
     clocks_json(g, json);
     uint64_t took_ns = g->end_ns > g->begin_ns ? g->end_ns - g->begin_ns : 0;
-    json_field_double(json, "took_ms", (double)(took_ns / 1000) / 1000);
+    json_field_double(json, "took", (double)(took_ns / 1000) / 1e6);
     json_object_end(json);
 }

@@ -97,5 +97,5 @@ struct query_result *gather_result(struct gather *gather);
 const struct buffer *gather_body(const struct gather *gather);
 
 /* The member "cluster" of an answer: {"expected", "answered", "missing": [{"node","id","why"}],
- * "lacking": [{"node","version","columns"}], "clocks": [{"node","offset_s"}], "took_ms"}. */
+ * "lacking": [{"node","version","columns"}], "clocks": [{"node","clock_offset"}], "took"}. */
 void gather_json(const struct gather *gather, struct json *json);

@@ -72,9 +72,9 @@ static void blocks_json(struct json *json, const struct pin_state *s, struct sym
         json_field_bool(json, "pinned", b->pinned && s->mode != PIN_SHADOW);
         json_field_u64(json, "bytes", b->bytes);
         json_field_u64(json, "copies", b->copies[0] + b->copies[1]);
-        json_field_double(json, "missed_s", (double)b->missed_ns / 1e9);
-        json_field_double(json, "saved_s", (double)b->saved_ns / 1e9);
-        json_field_double(json, "cost_s", (double)b->cost_ns / 1e9);
+        json_field_double(json, "missed", (double)b->missed_ns / 1e9);
+        json_field_double(json, "saved", (double)b->saved_ns / 1e9);
+        json_field_double(json, "cost", (double)b->cost_ns / 1e9);
         json_field_string(json, "reason", pin_reason_word((enum pin_reason)b->reason));
         snprintf(text, sizeof(text), "%s%s",
                  b->pinned && s->mode == PIN_SHADOW ? "would be pinned: " : "",
@@ -111,11 +111,11 @@ static void sites_json(struct json *json, const struct pin_state *s, struct symb
         json_field_string(json, "key", text);
         json_field_u64(json, "allocations", site->blocks);
         json_field_string(json, "advice", pin_advice_word(advice.kind));
-        json_field_double(json, "saves_each_s", (double)advice.each_ns / 1e9);
+        json_field_double(json, "saves_each", (double)advice.each_ns / 1e9);
         json_field_u64(json, "bytes", advice.cost_bytes);
         json_field_u64(json, "copies", site->copies[0] + site->copies[1]);
-        json_field_double(json, "missed_s", (double)site->missed_ns / 1e9);
-        json_field_double(json, "saved_s", (double)site->saved_ns / 1e9);
+        json_field_double(json, "missed", (double)site->missed_ns / 1e9);
+        json_field_double(json, "saved", (double)site->saved_ns / 1e9);
         json_field_u64(json, "pinned_bytes", s->mode == PIN_SHADOW ? 0 : site->pinned_bytes);
         json_object_end(json);
     }
@@ -128,7 +128,7 @@ static void answer(struct job *job, const struct pin_state *s)
     struct wish *wish = job->more;
     struct symbolizer *names = api_symbols(job, &job->part);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.pinning/1");
+    api_json_begin(json, "memoir.pinning/2");
     json_field_i64(json, "pid", wish->pid);
     json_field_string(json, "mode", pin_mode_word((enum pin_mode)s->mode));
     json_field_u64(json, "pinned_bytes", s->mode == PIN_SHADOW ? 0 : s->registered_bytes);
@@ -144,12 +144,12 @@ static void answer(struct job *job, const struct pin_state *s)
         json_field_null(json, "budget_bytes");
     else
         json_field_u64(json, "budget_bytes", s->budget_bytes);
-    json_field_double(json, "saved_s", (double)s->saved_ns / 1e9);
-    json_field_double(json, "missed_s", (double)s->missed_ns / 1e9);
-    json_field_double(json, "cost_s", (double)s->cost_ns / 1e9);
+    json_field_double(json, "saved", (double)s->saved_ns / 1e9);
+    json_field_double(json, "missed", (double)s->missed_ns / 1e9);
+    json_field_double(json, "cost", (double)s->cost_ns / 1e9);
     json_field_u64(json, "staged_copies", s->staged_copies);
     json_field_u64(json, "staged_bytes", s->staged_bytes);
-    json_field_double(json, "staged_saved_s", (double)s->staged_saved_ns / 1e9);
+    json_field_double(json, "staged_saved", (double)s->staged_saved_ns / 1e9);
     json_field_u64(json, "touched_ahead_bytes", s->touched_bytes);
     json_field_u64(json, "failures", s->failures + s->unregister_failed);
     json_field_u64(json, "not_shown_blocks", s->not_shown);

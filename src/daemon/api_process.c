@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/json_read.h"
 #include "base/log.h"
 #include "book/control.h"
@@ -302,6 +303,20 @@ static bool can_attach(const struct daemon *daemon, enum host_tracked tracked)
            tracked != HOST_TRACKED_MACHINE;
 }
 
+/* Of estimates: when they were made. */
+static void as_of_json(const struct daemon *daemon, const struct ledger_process *p,
+                       struct json *json)
+{
+    char time[QUERY_TIME_TEXT_MAX];
+    bool estimate = false;
+    for (size_t i = 0; p && i < p->n_accounts; i++)
+        estimate |= p->accounts[i].sampled && p->accounts[i].source == BOOK_SOURCE_ATTACH;
+    uint64_t then_ns = estimate ? attaching_figures_ns(daemon->attaching, p->pid) : 0;
+    uint64_t age_ns = then_ns ? clock_monotonic_ns() - then_ns : 0;
+    json_field_string(json, "as_of",
+                      then_ns ? query_time_text(time, clock_real_ns() - age_ns) : NULL);
+}
+
 static void tracking_json(struct http_call *call, const struct daemon *daemon,
                           const struct ledger_process *p, const struct facts *facts, uint32_t uid,
                           struct json *json)
@@ -323,6 +338,7 @@ static void tracking_json(struct http_call *call, const struct daemon *daemon,
                     own && http_viewer(call)->role == HTTP_CONTROL &&
                         (state == TRACKING_ON || state == TRACKING_SUSPENDED || attach));
     json_field_bool(json, "attach", attach);
+    as_of_json(daemon, p, json);
     json_field_string(json, "command", state == TRACKING_NONE ? "memoir run COMMAND" : NULL);
     json_object_end(json);
 }

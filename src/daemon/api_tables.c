@@ -160,7 +160,7 @@ static void column_json(struct json *json, const struct query_column *column)
     json_field_string(json, "kind", query_kind_name(column->kind));
     json_field_string(json, "unit", query_column_unit(column));
     json_field_string(json, "help", query_column_help(column));
-    json_field_bool(json, "private", column->flags & QUERY_PRIVATE);
+    json_field_bool(json, "private", column->flags & (QUERY_PRIVATE | QUERY_PRIVATE_ENDED));
     json_field_string(json, "cost",
                       column->needs & QUERY_NEEDS_PROBES ? "probe"
                       : column->flags & QUERY_DETAIL     ? "detail"

@@ -222,8 +222,8 @@ static int copiers_json(struct trace_view *v, struct json *json)
     json_array_end(json);
     json_key(json, "assumed");
     json_object_begin(json);
-    json_field_u64(json, "pageable_bytes_per_second", WASTE_PAGEABLE_RATE);
-    json_field_u64(json, "pinned_bytes_per_second", WASTE_PINNED_RATE);
+    json_field_u64(json, "pageable_rate", WASTE_PAGEABLE_RATE);
+    json_field_u64(json, "pinned_rate", WASTE_PINNED_RATE);
     json_object_end(json);
     return 0;
 }

@@ -48,6 +48,7 @@ struct attached {
     int link;      /* the connection that holds it; -1 */
     struct loop_source *ready_source, *link_source;
     uint64_t since_ns;
+    uint64_t counted, figures_ns; /* blocks ever allocated by its book, and when that changed */
     char why[ATTACHING_WHY_MAX];
 };
 
@@ -61,6 +62,11 @@ struct attaching {
 };
 
 extern char **environ;
+
+static void socket_of(const struct attached *one, char path[static TRACE_ASK_PATH_MAX])
+{
+    trace_ask_heap_socket(one->pid, one->attaching->daemon->config.dir, path);
+}
 
 static struct attached *find(struct attaching *a, pid_t pid)
 {
@@ -135,10 +141,10 @@ static struct ledger_book *book_of(const struct attached *one)
  * retired. */
 static void remains_remove(const struct attached *one)
 {
-    char socket[108];
+    char socket[TRACE_ASK_PATH_MAX];
     struct daemon *daemon = one->attaching->daemon;
     struct ledger_book *book = book_of(one);
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    socket_of(one, socket);
     unlink(socket);
     if (!book || (kill(one->pid, 0) < 0 && errno == ESRCH))
         return;
@@ -202,8 +208,8 @@ static void on_link(void *context, uint32_t events)
 
 static bool link_open(struct attached *one)
 {
-    char socket[108];
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    char socket[TRACE_ASK_PATH_MAX];
+    socket_of(one, socket);
     one->link = trace_ask_open(socket);
     if (one->link < 0) {
         one->link = -1;
@@ -248,12 +254,12 @@ static int spawn(struct attaching *a, struct attached *one, int ready)
 {
     const struct daemon *daemon = a->daemon;
     const char *dir = daemon->config.dir[0] ? daemon->config.dir : daemon->own_root;
-    char pid[16], uid[16], linger[16], socket[108], ready_fd[16];
+    char pid[16], uid[16], linger[16], socket[TRACE_ASK_PATH_MAX], ready_fd[16];
     snprintf(pid, sizeof(pid), "%d", (int)one->pid);
     snprintf(uid, sizeof(uid), "%u", one->uid);
     snprintf(linger, sizeof(linger), "%d", ATTACHING_LINGER_S);
     snprintf(ready_fd, sizeof(ready_fd), "%d", READY_FD);
-    snprintf(socket, sizeof(socket), TRACE_ASK_HEAP_SOCKET, (int)one->pid);
+    socket_of(one, socket);
     const char *arguments[20] = {"memoir-observe", "--heap",   "--pid",       pid,       "--socket",
                                  socket,           "--linger", linger,        "--ready", ready_fd,
                                  "--for",          uid,        "--keep-ended"};
@@ -334,6 +340,11 @@ int attaching_begin(struct attaching *a, pid_t pid, uint32_t uid, bool children)
     one->since_ns = clock_monotonic_ns();
     if (link_open(one)) /* `memoir attach` has begun it */
         return 0;
+    char others[TRACE_ASK_PATH_MAX];
+    if (trace_ask_heap_find(pid, NULL, others)) { /* a second one would slow it twice as much */
+        fail(one, "another memoird or 'memoir attach' has attached to it, with another directory");
+        return 0;
+    }
     one->state = ATTACHING_STARTING;
     int r = start(a, one);
     if (r < 0)
@@ -415,6 +426,27 @@ static uint32_t observer_user(int link)
     return 0; /* root's command started it */
 }
 
+/* Has its book changed? */
+static void figures_look(struct attached *one, uint64_t now_ns)
+{
+    const struct ledger_book *book = one->state == ATTACHING_ON ? book_of(one) : NULL;
+    const struct ledger_process *p = book ? book->process : NULL;
+    for (size_t i = 0; p && i < p->n_accounts; i++) {
+        const struct ledger_account *a = &p->accounts[i];
+        if (a->space != MEMOIR_SPACE_HEAP || a->source != BOOK_SOURCE_ATTACH ||
+            a->totals.alloc_blocks == one->counted)
+            continue;
+        one->counted = a->totals.alloc_blocks;
+        one->figures_ns = now_ns;
+    }
+}
+
+uint64_t attaching_figures_ns(struct attaching *a, pid_t pid)
+{
+    const struct attached *one = find(a, pid);
+    return one ? one->figures_ns : 0;
+}
+
 /* Those that a memoird before us, or the command, has begun. */
 static void adopt(void *context)
 {
@@ -422,12 +454,13 @@ static void adopt(void *context)
     DIR *dir = opendir(TRACE_ASK_DIR);
     children_reap(a);
     strays_forget(a);
-    for (size_t i = 0; i < ATTACHING_MAX; i++)
+    for (size_t i = 0; i < ATTACHING_MAX; i++) {
         start_limit(&a->all[i]); /* whether or not a client still asks */
+        figures_look(&a->all[i], clock_monotonic_ns());
+    }
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        int pid, end = 0;
-        if (sscanf(entry->d_name, "heap-%d.sock%n", &pid, &end) != 1 || !end ||
-            entry->d_name[end] || pid <= 0 || find(a, pid))
+        pid_t pid = trace_ask_heap_pid(entry->d_name, a->daemon->config.dir);
+        if (!pid || find(a, pid))
             continue;
         struct attached *one = place(a, 0);
         if (!one)

@@ -1,7 +1,7 @@
 /* Heaps of running processes that probes account: `memoir attach` and the page's button.
  *
- * Each process has an observer of its own (memoir-observe --heap), which answers at TRACE_ASK_HEAP_SOCKET, whichever program started it, and
- * writes the book. memoird holds a connection to each of them. An observer that memoird started ends ATTACHING_LINGER_S after memoird
+ * Each process has an observer of its own (memoir-observe --heap), which answers at trace_ask_heap_socket(), whichever program started it, and
+ * writes the book. Observers of other directories than ours are not ours. memoird holds a connection to each of them. An observer that memoird started ends ATTACHING_LINGER_S after memoird
  * went, unless a new one holds it by then; one that `memoir attach` started runs by itself. What an observer that was killed
  * leaves, its book, is removed. All calls are the loop's. */
 #pragma once
@@ -42,6 +42,10 @@ const char *attaching_why_not(const struct attaching *attaching); /* NULL: "..."
 int attaching_begin(struct attaching *attaching, pid_t pid, uint32_t uid, bool children);
 enum attaching_state attaching_state(struct attaching *attaching, pid_t pid,
                                      char why[static ATTACHING_WHY_MAX]);
+
+/* When the figures of an attached process changed last (CLOCK_MONOTONIC), give or take ATTACHING_LOOK_S: where probes are in for part of
+ * the time, they are of the end of the last window. 0: not known. */
+uint64_t attaching_figures_ns(struct attaching *attaching, pid_t pid);
 
 /* End it: 0 when that is under way, ask attaching_state(). -ESRCH: there is none. */
 int attaching_end(struct attaching *attaching, pid_t pid);

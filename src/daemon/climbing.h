@@ -3,7 +3,7 @@
  * The table of all processes tells which of them grew since the last look; these are watched one by one (statm, 8 µs a look), and
  * judged by the detector, which calls a resident size growing at most. What grows is told by two explanations of their mappings
  * (explain/outside.h), which cost 15 ms for each GB: an early one and one when the growth has lasted, taken on a thread, one at a
- * time, within CLIMBING_SHARE of the time; a short while ahead of it, so that the first processes need not wait. Growth in mapped files is not told: the kernel takes those pages back when it
+ * time, within CLIMBING_SHARE of a processor's time; a short while ahead of it, so that the first processes need not wait. Growth in mapped files is not told: the kernel takes those pages back when it
  * needs them. */
 #pragma once
 
@@ -42,6 +42,6 @@ struct climbing_facts {
     size_t watched;
     uint64_t left_out;     /* processes that grew while CLIMBING_MAX others were watched */
     uint64_t explanations; /* taken since the start, */
-    uint64_t explain_ns;   /* in this time */
+    uint64_t explain_ns;   /* in this CPU time */
 };
 struct climbing_facts climbing_facts(const struct climbing *climbing); /* all 0 for NULL */

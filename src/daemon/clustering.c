@@ -251,27 +251,27 @@ static void member_json(const struct member *m, uint64_t now, struct json *json)
     json_field_string(json, "id", m->id);
     json_field_bool(json, "self", m->self);
     json_field_string(json, "state", member_state_word(m->state));
-    json_field_double(json, "state_s", (double)((now - m->since_ns) / NS_PER_MS) / 1000);
+    json_field_double(json, "state_age", (double)((now - m->since_ns) / NS_PER_MS) / 1000);
     json_field_string(json, "version", m->version);
     json_field_string(json, "started", query_time_text(time, m->started_ns));
     if (m->self)
-        json_field_double(json, "heard_s", 0);
+        json_field_double(json, "heard_age", 0);
     else
-        json_field_double(json, "heard_s", (double)((now - m->heard_ns) / NS_PER_MS) / 1000);
-    json_key(json, "answered_s");
+        json_field_double(json, "heard_age", (double)((now - m->heard_ns) / NS_PER_MS) / 1000);
+    json_key(json, "answered_age");
     if (m->answered_ns)
         json_double(json, (double)((now - m->answered_ns) / NS_PER_MS) / 1000);
     else
         json_null(json);
-    json_key(json, "answer_ms");
+    json_key(json, "answer_took");
     if (m->answered_ns)
-        json_double(json, (double)(m->answer_took_ns / 1000) / 1000);
+        json_double(json, (double)(m->answer_took_ns / 1000) / 1e6);
     else
         json_null(json);
     json_field_u64(json, "answers", m->answers);
     json_field_u64(json, "missed", m->missed);
     json_field_u64(json, "rejected", m->rejected);
-    json_field_double(json, "clock_offset_s",
+    json_field_double(json, "clock_offset",
                       (double)(m->clock_offset_ns / (int64_t)NS_PER_MS) / 1000);
     json_object_end(json);
 }

@@ -11,10 +11,8 @@
 #include "base/atomic.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/worker.h"
-#include "book/identity.h"
 #include "daemon/history_host.h"
 #include "history/recorder.h"
 #include "history/steady.h"
@@ -229,14 +227,6 @@ static void run(void *context)
 
 /* ---- begin and end ---- */
 
-/* What tells this boot from others. */
-static uint64_t boot_key(void)
-{
-    uint8_t id[16];
-    book_boot_id(id);
-    return hash_bytes(id, sizeof(id), 0);
-}
-
 static void release(struct history *h)
 {
     for (size_t i = 0; i < h->n_spare; i++) {
@@ -262,7 +252,7 @@ int history_new(const char *state_path, const struct history_settings *settings,
     if (r < 0)
         h->path = NULL;
     if (r == 0)
-        r = recorder_new(boot_key(), flush_s, &h->recorder);
+        r = recorder_new(history_boot(), flush_s, &h->recorder);
     if (r == 0)
         r = history_host_new(hosts, &h->host);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a full disk, no reason to die */

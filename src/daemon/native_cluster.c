@@ -116,11 +116,10 @@ static bool begin(struct native_client *client)
         refuse(client, -ENOMEM);
         return false;
     }
-    struct past_window window = {q->since_s, q->until_s, q->step_s};
-    bool past = q->until_s != 0;
-    if (past)
-        clustering_window_settle(&window);
-    int r = clustering_query(daemon->clustering, &spec, past ? &window : NULL,
+    struct past_window window;
+    int r = native_window(q, &window, &wrong);
+    if (r == 0)
+        r = clustering_query(daemon->clustering, &spec, window.until_s ? &window : NULL,
                              q->node[0] ? q->node : NULL, &viewer, on_done, n, &n->ask, &wrong);
     if (r < 0) {
         free(n);

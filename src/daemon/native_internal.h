@@ -15,6 +15,7 @@
 struct behalf;
 struct behalf_event;
 struct native_trace;
+struct past_window;
 struct tokens;
 
 /* A device of a client, or at [0] the host: its number in the book, and the accounts that were used. */
@@ -113,6 +114,10 @@ bool native_answer_fits(struct native_client *client);
 struct query_result;
 void native_partial_json(const struct query_result *result, size_t size_max, struct json *json);
 void native_refuse_query(struct native_client *client, const struct query_error *wrong);
+
+/* The time that a query is about; all 0: the present. -EINVAL with `ret_error` if it makes no sense. */
+int native_window(const struct native_query *query, struct past_window *ret_window,
+                  struct query_error *ret_error);
 
 /* How long the query at hand has to wait for its turn; 0: not at all. */
 uint64_t native_query_wait(struct native_client *client);

@@ -43,7 +43,7 @@ void native_login(struct native_client *client)
         log_info("uid %u asked for a link to log in", client->viewer_uid);
     native_answer_begin(client->native, &json);
     json_field_string(&json, "login", link);
-    json_field_u64(&json, "expires_s", SESSION_CODE_S);
+    json_field_u64(&json, "expires_in", SESSION_CODE_S);
     native_answer_end(client, &json);
     explicit_bzero(link, sizeof(link));
 }

@@ -1,14 +1,19 @@
 /* Queries of native clients: asking.h does them; here is how they come in and go out. */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base64.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "daemon/asking.h"
+#include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/native_internal.h"
 #include "daemon/server.h"
+#include "history/past.h"
 #include "query/query.h"
 
 uint64_t native_query_wait(struct native_client *client)
@@ -49,8 +54,36 @@ bool native_answer_fits(struct native_client *client)
     return false;
 }
 
+int native_window(const struct native_query *q, struct past_window *ret_window,
+                  struct query_error *ret_error)
+{
+    struct past_window window = {q->since_s, q->until_s, q->step_s};
+    const char *why = NULL;
+    *ret_window = (struct past_window){0};
+    if (!window.since_s && !window.until_s && !window.step_s)
+        return 0;
+    if (!window.until_s)
+        window.until_s = clock_real_ns() / NS_PER_S + 1;
+    if (!window.since_s)
+        why = "until and step go with since";
+    else if (window.until_s <= window.since_s)
+        why = "until must be later than since";
+    if (why) {
+        *ret_error = (struct query_error){.part = "since"};
+        snprintf(ret_error->text, sizeof(ret_error->text), "%s", why);
+        return -EINVAL;
+    }
+    clustering_window_settle(&window);
+    *ret_window = window;
+    return 0;
+}
+
+/* The past of a table is another table, which takes long to read: asking_run() refuses it like all of these. */
 static int ask(struct native_client *client, struct asked **ret_asked, struct query_error *wrong)
 {
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer texts = BUFFER_INIT(4 * QUERY_TEXT_MAX);
+    struct past_window window;
     struct asking *asking = client->native->daemon->asking;
     const struct native_query *q = &client->native->parser.request.query;
     struct query_spec spec = {.table = q->table,
@@ -59,7 +92,11 @@ static int ask(struct native_client *client, struct asked **ret_asked, struct qu
                               .show = q->show,
                               .sort = q->sort,
                               .limit = q->limit};
-    int r = asking_prepare(asking, &spec, ret_asked, wrong);
+    int r = native_window(q, &window, wrong);
+    if (r == 0)
+        r = past_spec(&spec, &window, &texts, wrong);
+    if (r == 0)
+        r = asking_prepare(asking, &spec, ret_asked, wrong);
     if (r < 0)
         return r;
     return asking_run(

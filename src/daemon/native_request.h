@@ -93,7 +93,7 @@ struct native_query {
     uint64_t limit;
     bool partial; /* the answer is to be merged with others: see query_partial_read() */
     bool cluster; /* asks all nodes */
-    uint64_t since_s, until_s, step_s; /* with it, of the table history */
+    uint64_t since_s, until_s, step_s; /* seconds since 1970, seconds; 0: not given */
     char node[NATIVE_NODE_MAX + 1];    /* asks this one; "": it does not */
     char token[NATIVE_TOKEN_MAX + 1];  /* of that node, or "" */
 };

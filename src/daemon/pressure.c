@@ -349,7 +349,7 @@ void pressure_json(const struct pressure *pressure, struct json *json)
          limit = in->valid & PRESSURE_HAS_LIMIT;
     json_object_begin(json);
     json_field_string(json, "level", pressure_level_name(pressure->state.level));
-    json_field_double(json, "for_s",
+    json_field_double(json, "level_age",
                       (double)((clock_monotonic_ns() - pressure->since_ns) / NS_PER_MS) / 1000);
     json_field_u64(json, "changes", pressure->changes);
     json_field_bool(json, "trigger", pressure->trigger != NULL);

@@ -100,6 +100,50 @@ static void divide(struct held *held, size_t n, const double *shares, uint64_t h
     }
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* One line may ask in several places of its library: one site for all that share a name. True: it was added to one. */
+static bool same_add(struct explain_sites *sites, const struct explain_site *site)
+{
+    for (size_t i = 0; i < sites->n; i++) {
+        struct explain_site *s = &sites->all[i];
+        if (!same_text(s->text, site->text) || !same_text(s->via, site->via))
+            continue;
+        s->bytes += site->bytes;
+        s->live_bytes += site->live_bytes;
+        s->live_blocks += site->live_blocks;
+        return true;
+    }
+    return false;
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+    const struct explain_site *a = left, *b = right;
+    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+/* Name one more site; `bytes` of it are resident. */
+static int site_add(struct explain_sites *sites, const struct held *held, uint64_t bytes,
+                    const struct book_site_name *name)
+{
+    struct explain_site site = {.text = strdup(name ? name->text : "an unknown place"),
+                                .via = name && name->via ? strdup(name->via) : NULL,
+                                .bytes = bytes,
+                                .live_bytes = held->bytes,
+                                .live_blocks = held->blocks};
+    if (!site.text || !same_add(sites, &site)) {
+        sites->all[sites->n++] = site;
+        return site.text ? 0 : -ENOMEM;
+    }
+    free(site.text);
+    free(site.via);
+    return 0;
+}
+
 int explain_sites_take(const struct ledger_process *process, uint32_t owner,
                        const struct explain *e, size_t top, struct site_names *symbols,
                        struct explain_sites *ret)
@@ -124,20 +168,17 @@ int explain_sites_take(const struct ledger_process *process, uint32_t owner,
     free(shares);
     /* The debug information of a library takes longer to read than all else: not for a few bytes in it. */
     uint64_t worth = left / NAMED_SHARE;
-    for (size_t i = 0; r == 0 && i < n && i < top && (i == 0 || held[i].resident >= worth); i++) {
-        const struct book_site_name *name = book_names_site(&names, held[i].site, symbols);
-        uint64_t bytes = held[i].resident < left ? held[i].resident : left;
-        sites.all[sites.n++] =
-            (struct explain_site){.text = strdup(name ? name->text : "an unknown place"),
-                                  .via = name && name->via ? strdup(name->via) : NULL,
-                                  .bytes = bytes,
-                                  .live_bytes = held[i].bytes,
-                                  .live_blocks = held[i].blocks};
+    size_t named = 0;
+    for (; r == 0 && named < n && named < top && (!named || held[named].resident >= worth);
+         named++) {
+        uint64_t bytes = held[named].resident < left ? held[named].resident : left;
+        r = site_add(&sites, &held[named], bytes,
+                     book_names_site(&names, held[named].site, symbols));
         left -= bytes;
-        if (!sites.all[i].text)
-            r = -ENOMEM;
     }
-    sites.others = n > sites.n ? n - sites.n : 0;
+    if (r == 0 && sites.n)
+        qsort(sites.all, sites.n, sizeof(*sites.all), by_bytes);
+    sites.others = n - named;
     sites.others_bytes = left;
     free(held);
     book_names_release(&names);

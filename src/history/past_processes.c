@@ -107,7 +107,8 @@ static void get_figure(const struct query_world *world, const struct query_row *
 static const struct query_column columns[] = {
     {"time", "start of the step", QUERY_TIME, QUERY_SAME, .arg = WHO_TIME, .get = get_who},
     {"pid", NULL, QUERY_NUMBER, QUERY_SAME, .arg = WHO_PID, .get = get_who},
-    {"program", NULL, QUERY_TEXT, .arg = TEXT_PROGRAM, .get = get_text},
+    {"program", NULL, QUERY_TEXT, .flags = QUERY_PRIVATE_ENDED, .arg = TEXT_PROGRAM,
+     .get = get_text},
     {"user", "who owned the process", QUERY_TEXT, .arg = TEXT_USER, .get = get_text},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, .arg = WHO_UID, .get = get_who},
     {"node", NULL, QUERY_TEXT, .arg = TEXT_NODE, .get = get_text},
@@ -296,6 +297,11 @@ static bool owner(const struct query_row *row, uint32_t *ret_uid)
     return true;
 }
 
+static bool ended(const struct query_row *row)
+{
+    return read_line_ended(row_of(row)->who);
+}
+
 const struct query_table past_table_host = {
     .name = "host_past",
     .help =
@@ -308,6 +314,7 @@ const struct query_table past_table_host = {
     .sort = "+time,-rss,+pid",
     .scan = scan_host,
     .owner = owner,
+    .ended = ended,
 };
 
 const struct query_table past_table_processes = {
@@ -321,4 +328,5 @@ const struct query_table past_table_processes = {
     .sort = "+time,-device,-heap,+pid",
     .scan = scan_processes,
     .owner = owner,
+    .ended = ended,
 };

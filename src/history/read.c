@@ -182,8 +182,6 @@ static void fold(struct reading *reading, uint64_t start_s, uint32_t step_s)
             if (!point->present || sums->max[slot] > point->max)
                 point->max = sums->max[slot];
             point->present = true;
-            if (!line->any || point->last < line->min)
-                line->min = point->last;
             line->max = sums->max[slot] > line->max ? sums->max[slot] : line->max;
             line->last = point->last;
             line->last_s = time_s;
@@ -413,12 +411,27 @@ void read_release(struct read_result *result)
     *result = (struct read_result){0};
 }
 
-static void drop_empty(struct read_result *result)
+/* The least value at the end of a step, whatever tier the step was put together from. */
+static uint64_t line_min(const struct read_line *line, size_t n_steps)
+{
+    uint64_t min = UINT64_MAX;
+    for (size_t i = 0; i < n_steps; i++)
+        if (line->points[i].present && line->points[i].last < min)
+            min = line->points[i].last;
+    return min;
+}
+
+/* Drop lines without a point. */
+static void lines_finish(struct read_result *result)
 {
     size_t n = 0;
-    for (size_t i = 0; i < result->n_lines; i++)
-        if (result->lines[i].any)
-            result->lines[n++] = result->lines[i];
+    for (size_t i = 0; i < result->n_lines; i++) {
+        if (!result->lines[i].any)
+            continue;
+        result->lines[n] = result->lines[i];
+        result->lines[n].min = line_min(&result->lines[i], result->n_steps);
+        n++;
+    }
     result->n_lines = n;
 }
 
@@ -475,7 +488,7 @@ int read_history(const char *path, const struct read_query *query, struct read_r
         return r;
     result->oldest_s = spans_oldest(&spans);
     result->pid_known = known > 0;
-    drop_empty(result);
+    lines_finish(result);
     *ret_result = *result;
     *result = (struct read_result){0};
     return 0;

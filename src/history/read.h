@@ -99,6 +99,10 @@ uint64_t read_step(uint64_t range_s, uint64_t points);
 char *read_line_device_id(const struct read_line *line, const char *node,
                           char text[static LEDGER_DEVICE_ID_MAX]);
 
+/* Has the process of this line ended by now, as far as this machine can tell? One of another machine counts as ended. Reads
+ * /proc; of lines of one process that come together, once a second at most. */
+bool read_line_ended(const struct read_line *line);
+
 /* A PID may have been several processes in the time asked for. Keep the lines of the one that began nearest to `start_s`,
  * or of the last one where that is 0. */
 void read_choose_process(struct read_result *result, uint64_t start_s);

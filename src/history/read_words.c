@@ -1,6 +1,9 @@
 /* Names of lines, as all surfaces print them. See read.h. */
+#include "base/clock.h"
 #include "history/read.h"
+#include "history/recorder.h"
 #include "ledger/host.h"
+#include "ledger/proc.h"
 
 static const char *system_word(uint32_t number)
 {
@@ -70,4 +73,26 @@ const char *read_line_word(const struct read_line *line, bool blocks)
         break;
     }
     return line->space ? ledger_space_name(line->space) : blocks ? "all" : "rss";
+}
+
+bool read_line_ended(const struct read_line *line)
+{
+    static _Thread_local struct {
+        int64_t boot, start_ticks, pid;
+        uint64_t looked_ns; /* 0: nothing is known */
+        bool ended;
+    } last;
+    uint64_t now_ns = clock_monotonic_ns();
+    if (last.looked_ns && now_ns - last.looked_ns < NS_PER_S && last.boot == line->boot &&
+        last.start_ticks == line->start_ticks && last.pid == line->pid)
+        return last.ended;
+    struct proc_stat stat;
+    last.ended = line->node[0] || (uint64_t)line->boot != history_boot() || line->pid <= 0 ||
+                 proc_stat_read((pid_t)line->pid, &stat) < 0 || stat.dead ||
+                 !proc_same_start(stat.start_ticks, (uint64_t)line->start_ticks);
+    last.boot = line->boot;
+    last.start_ticks = line->start_ticks;
+    last.pid = line->pid;
+    last.looked_ns = now_ns;
+    return last.ended;
 }

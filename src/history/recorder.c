@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "book/identity.h"
 #include "history/recent.h"
 #include "history/store.h"
 
@@ -67,6 +68,13 @@ struct recorder {
 };
 
 /* ---- begin and end ---- */
+
+uint64_t history_boot(void)
+{
+    uint8_t id[16];
+    book_boot_id(id);
+    return hash_bytes(id, sizeof(id), 0);
+}
 
 int recorder_new(uint64_t boot, unsigned flush_s, struct recorder **ret_recorder)
 {

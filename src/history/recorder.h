@@ -14,6 +14,9 @@ struct recorder;
 
 enum { RECORDER_PENDING_MAX = 64 }; /* moments between two flushes */
 
+/* What tells this boot from others: the `boot` of recorder_new(). */
+uint64_t history_boot(void);
+
 /* `boot` tells the same pid and start time of two boots apart; `flush_s` is how many moments to have room
  * for. */
 int recorder_new(uint64_t boot, unsigned flush_s, struct recorder **ret_recorder);

@@ -191,7 +191,7 @@ void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t re
         if (ledger_process_holds(processes[i]) && within_share(sample, processes[i], per_user_max))
             take_process(sample, processes[i]);
     sample_totals(sample);
-    for (size_t i = 0; i < n_devices && i < sample->n_devices; i++) {
+    for (size_t i = 0; i < sample->n_devices; i++) { /* of these, as many as there is room for */
         for (size_t s = 0; s <= MEMOIR_SPACE_MAX; s++) {
             const struct ledger_capacity *space = &devices[i]->spaces[s];
             if (!space->space)

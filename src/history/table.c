@@ -186,7 +186,8 @@ static const struct query_column columns[] = {
     {"node", "name of the machine", QUERY_TEXT, DETAIL, .get = get_node},
     QUERY_COLUMN_NODES,
     {"pid", "process id", QUERY_NUMBER, QUERY_SAME, DETAIL, .arg = NUMBER_PID, .get = get_number},
-    {"program", "name of the program", QUERY_TEXT, DETAIL, .arg = TEXT_PROGRAM, .get = get_text},
+    {"program", "name of the program", QUERY_TEXT, .flags = QUERY_DETAIL | QUERY_PRIVATE_ENDED,
+     .arg = TEXT_PROGRAM, .get = get_text},
     {"user", "who owns the process", QUERY_TEXT, DETAIL, .get = get_user},
     {"uid", "the same as a number", QUERY_NUMBER, QUERY_SAME, DETAIL, .arg = NUMBER_UID,
      .get = get_number},
@@ -356,6 +357,11 @@ static bool owner(const struct query_row *row, uint32_t *ret_uid)
     return row_of(row)->of == OF_PROCESS;
 }
 
+static bool ended(const struct query_row *row)
+{
+    return read_line_ended(row_of(row)->line);
+}
+
 const struct query_table history_table = {
     .name = "history",
     .help = "one row for each series of values over time, as memoird recorded them",
@@ -367,4 +373,5 @@ const struct query_table history_table = {
     .sort = "+of,-max,+pid,+series",
     .scan = scan,
     .owner = owner,
+    .ended = ended,
 };

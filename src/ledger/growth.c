@@ -270,16 +270,17 @@ static struct detect_point point_of(const struct book_site_counters *c, uint64_t
 static size_t least_of(const struct growth *g, const struct book *book, uint64_t *ret_held)
 {
     size_t least = book->n;
-    *ret_held = UINT64_MAX;
+    uint64_t held = UINT64_MAX;
     for (size_t i = 0; i < book->n; i++) {
         if (book->sites[i]->number == (uint32_t)GROWTH_OUTSIDE)
             continue;
         struct detect_point p = point_of(&g->counters[book->sites[i]->number], 0);
-        if (worth(&p) < *ret_held) {
-            *ret_held = worth(&p);
+        if (worth(&p) < held) {
+            held = worth(&p);
             least = i;
         }
     }
+    *ret_held = held;
     return least;
 }
 
@@ -293,9 +294,9 @@ static bool make_room(struct growth *g, struct book *book, uint64_t bytes, size_
         return true;
     if (g->refused_bytes && bytes <= g->refused_bytes)
         return false;
-    uint64_t held;
+    uint64_t held = 0;
     size_t least = least_of(g, book, &held);
-    if (least == book->n || held >= bytes / 2) {
+    if (held >= bytes / 2) { /* or there is none to go */
         g->refused_bytes = least == book->n ? UINT64_MAX : bytes;
         return false;
     }
@@ -462,7 +463,7 @@ static size_t merge(struct growth *g, const struct site *site)
                 until_ns = ring_at(&site->rings[finer], 0)->time_ns;
         for (unsigned i = 0; i < ring->n; i++) {
             const struct detect_point *p = ring_at(ring, i);
-            if (p->time_ns < until_ns && (n == 0 || p->time_ns > g->merged[n - 1].time_ns))
+            if (p->time_ns < until_ns)
                 g->merged[n++] = *p;
         }
     }

@@ -136,20 +136,12 @@ static char *frame_text(const struct take *take, const struct book_site *site)
     return text;
 }
 
-/* Runtimes that free blocks of their own when they collect garbage, by the file that asks for them. What a library asks
- * for in such a process is its own to free. */
-static bool is_collected(const struct take *take, const struct book_site *site)
+bool leaks_file_is_collected(const char *path)
 {
     static const char *const files[] = {
-        "libjvm.so", "java",    "node",    "libnode.so",    "libv8",       "deno",      "bun",
-        "ruby",      "libruby", "libmono", "libcoreclr.so", "libclrgc.so", "mono-sgen", "beam.smp"};
-    if (site->frames == 0)
-        return false;
-    const struct book_module *module =
-        book_sites_module(&take->sites, take->sites.frames[site->first_frame]);
-    if (!module)
-        return false;
-    const char *path = module->path[0] ? module->path : take->book->identity->exe;
+        "libjvm.so",     "java",        "node",      "libnode.so", "libv8",       "deno",
+        "bun",           "ruby",        "libruby",   "libmono",    "libmonosgen", "libmonoboehm",
+        "libcoreclr.so", "libclrgc.so", "mono-sgen", "beam.smp"};
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
         size_t len = strlen(files[i]);
@@ -159,6 +151,17 @@ static bool is_collected(const struct take *take, const struct book_site *site)
             return true;
     }
     return false;
+}
+
+/* What a library asks for in such a process is its own to free. */
+static bool is_collected(const struct take *take, const struct book_site *site)
+{
+    if (site->frames == 0)
+        return false;
+    const struct book_module *module =
+        book_sites_module(&take->sites, take->sites.frames[site->first_frame]);
+    return module &&
+           leaks_file_is_collected(module->path[0] ? module->path : take->book->identity->exe);
 }
 
 static uint64_t site_age(const struct take *take, const struct book_site *site, uint64_t now_ns)

@@ -68,3 +68,6 @@ bool leaks_level_tells(const struct detect_result *result);
 int leaks_take(struct growth *growth, const struct ledger *ledger,
                const struct leaks_options *options, struct leaks *ret_leaks);
 void leaks_release(struct leaks *leaks); /* fine after zeroing */
+
+/* Is this the file of a runtime that frees blocks of its own when it collects garbage? */
+bool leaks_file_is_collected(const char *path);

@@ -76,6 +76,9 @@ static void status_json(struct heap *h, struct buffer *out)
     json_field_bool(&json, "estimate", h->budget.windowed);
     json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
     json_field_u64(&json, "windows", h->budget.windows);
+    json_field_u64(&json, "probe_ns", (uint64_t)h->budget.cost_ns);
+    json_field_bool(&json, "probe_measured", h->budget.measured);
+    json_field_double(&json, "figures_age", (double)(heap_budget_age_ns(h) / NS_PER_MS) / 1000);
     if (h->budget.windowed)
         json_field_u64(&json, "error_bytes",
                        (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
@@ -231,17 +234,18 @@ static int start(struct heap *h)
     if (r < 0)
         return r;
     r = stacks_new(&h->stacks);
-    if (r == 0) {
-        stacks_parser_set(h->stacks, h->parser);
+    if (r == 0)
+        r = stacks_parser_set(h->stacks, h->parser);
+    if (r == 0)
         r = stack_process_new(h->stacks, h->options->pid, &h->process);
-    }
     if (r == 0)
         r = heap_callers_new(h->process, h->parser, &h->callers);
     if (r < 0)
         return fail(h, r, "cannot look into the process: %s", strerror(-r));
     r = heap_book_open(h);
     if (r < 0)
-        return fail(h, r, "cannot make a book for the process: %s", strerror(-r));
+        return fail(h, r, "cannot make a book for the process: %s",
+                    r == -EMEDIUMTYPE ? "the directory of books is not on a tmpfs" : strerror(-r));
     if (h->options->socket) {
         r = control_new(request, h, h->options->socket, &h->control);
         if (r < 0)

@@ -14,7 +14,10 @@
 #include "observe/heap_internal.h"
 
 enum {
-    COST_NS = 1000,    /* CPU time of one call: 870 alone on the machine, 1,150 beside others */
+    COST_NS = 1000,    /* CPU time of one call, until it is measured: see heap_cost.c */
+    COST_MIN_NS = 100, /* what is measured must be between these, */
+    COST_MAX_NS = 50000,
+    MEASURE_SHARE = 4, /* and is measured once probes take a part in so many of the budget */
     OVER_LOOKS = 8,    /* looks in a row above the budget before windows begin */
     WINDOW_MS = 500,   /* how long probes are in */
     PAUSE_MAX_S = 120, /* between two windows at most, whatever they cost */
@@ -45,19 +48,20 @@ static double share(const struct heap *h)
 {
     uint64_t calls = heap_calls(h) - h->budget.calls;
     uint64_t took = cpu_ns(h->options->pid) - h->budget.cpu_ns;
-    return took > NS_PER_MS ? (double)calls * COST_NS / (double)took : 0;
+    return took > NS_PER_MS ? (double)calls * h->budget.cost_ns / (double)took : 0;
 }
 
 /* Do probes take so little that no budget matters? */
 static bool is_little(const struct heap *h)
 {
     double passed = (double)(clock_monotonic_ns() - h->budget.marked_ns);
-    return (double)(heap_calls(h) - h->budget.calls) * COST_NS < passed * FREE_SHARE;
+    return (double)(heap_calls(h) - h->budget.calls) * h->budget.cost_ns < passed * FREE_SHARE;
 }
 
 void heap_budget_begin(struct heap *h)
 {
     h->estimate.scale = 1;
+    h->budget.cost_ns = COST_NS;
     h->budget.begun_cpu_ns = cpu_ns(h->options->pid);
     h->budget.in = true;
     h->budget.random = clock_monotonic_ns() | 1;
@@ -79,7 +83,7 @@ static void window_weigh(struct heap *h)
     const struct heap_budget *b = &h->budget;
     uint64_t now = cpu_ns(h->options->pid), calls = heap_calls(h) - b->calls;
     double in = (double)(now - b->cpu_ns), before = (double)(b->cpu_ns - b->closed_cpu_ns);
-    double probes = (double)calls * COST_NS, own = in - probes;
+    double probes = (double)calls * b->cost_ns, own = in - probes;
     own = own > in * OWN_LEAST ? own : in * OWN_LEAST;
     bool worked = own > 0 && before > 0;
     heap_estimate_begin(h, worked ? (before + own) / own : 1, before + own,
@@ -94,6 +98,7 @@ static void window_pause(struct heap *h)
     double least = (double)WINDOW_MS / 1000 / PAUSE_MAX_S;
     duty = duty < least ? least : duty;
     b->closed_cpu_ns = cpu_ns(h->options->pid);
+    b->closed_ns = clock_monotonic_ns();
     heap_probes_out(h);
     b->in = false;
     b->next_ns = clock_monotonic_ns() +
@@ -136,6 +141,29 @@ static int window_open(struct heap *h)
     return r;
 }
 
+/* Only where it matters: most programs never come near the budget. */
+static void cost_measure(struct heap *h)
+{
+    struct heap_budget *b = &h->budget;
+    double cost_ns = 0;
+    b->tried = true;
+    int r = heap_cost_measure(h->parser, h->options->two_links, &cost_ns);
+    if (r < 0 || cost_ns < COST_MIN_NS || cost_ns > COST_MAX_NS) {
+        log_info("the cost of a probe cannot be measured: taken to be %.0f ns", b->cost_ns);
+        return;
+    }
+    b->cost_ns = cost_ns;
+    b->measured = true;
+    log_info("a probe costs %.0f ns here", cost_ns);
+    mark(h); /* the child took a while */
+}
+
+uint64_t heap_budget_age_ns(const struct heap *h)
+{
+    const struct heap_budget *b = &h->budget;
+    return b->windowed && b->closed_ns ? clock_monotonic_ns() - b->closed_ns : 0;
+}
+
 static void windows_begin(struct heap *h)
 {
     struct heap_budget *b = &h->budget;
@@ -149,7 +177,7 @@ static void windows_begin(struct heap *h)
     store_relaxed(&heap_kernel_state(h->kernel)->windowed, 1);
     book_account_at(h->book.w, h->account)->flags |= BOOK_ACCOUNT_SAMPLED;
     heap_estimate_exact(h, (double)(cpu_ns(h->options->pid) - b->begun_cpu_ns) -
-                               (double)heap_calls(h) * COST_NS);
+                               (double)heap_calls(h) * b->cost_ns);
     window_pause(h);
 }
 
@@ -167,6 +195,10 @@ int heap_budget_look(struct heap *h)
         return 0;
     }
     b->share = share(h);
+    if (!b->tried && b->share * 100 * MEASURE_SHARE > (double)h->options->budget && !is_little(h)) {
+        cost_measure(h);
+        return 0;
+    }
     b->over = b->share * 100 > (double)h->options->budget && !is_little(h) ? b->over + 1 : 0;
     mark(h);
     if (b->over >= OVER_LOOKS)

@@ -77,14 +77,19 @@ static void number_add(struct words *w, const char *option, unsigned long value)
     word_add(w, text);
 }
 
-/* Beside the socket of the parent's, by the name that every such observer has. */
+/* Beside the socket of the parent's, by the name that every such observer has: "heap-PID" and what follows it there. */
 static bool socket_name(const struct heap *h, pid_t pid, char socket[static 108])
 {
     char parent[108];
     if (!h->options->socket)
         return false;
     snprintf(parent, sizeof(parent), "%s", h->options->socket);
-    return snprintf(socket, 108, "%s/heap-%d.sock", dirname(parent), (int)pid) < 108;
+    int of = 0, end = 0;
+    const char *slash = strrchr(h->options->socket, '/');
+    const char *name = slash ? slash + 1 : h->options->socket;
+    bool usual = sscanf(name, "heap-%d%n", &of, &end) == 1 && end > 0;
+    return snprintf(socket, 108, "%s/heap-%d%s", dirname(parent), (int)pid,
+                    usual ? name + end : ".sock") < 108;
 }
 
 static int observer_spawn(const struct heap *h, struct heap_child *child)

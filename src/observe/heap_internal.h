@@ -84,12 +84,15 @@ struct heap {
         uint64_t marked_ns;         /* when `calls` and `cpu_ns` were taken */
         uint64_t begun_cpu_ns;      /* at the attach */
         uint64_t closed_cpu_ns;     /* when the last one closed */
+        uint64_t closed_ns;         /* the same, CLOCK_MONOTONIC */
         double share;               /* of the process's CPU time that probes took, of late */
         unsigned over;              /* looks in a row that were above the budget */
         bool windowed, in, closing; /* probes are in for part of the time; are now; go now */
         uint64_t next_ns;           /* when they come or go */
         uint64_t windows;
         uint64_t random;
+        double cost_ns;       /* CPU time that a probe adds to a call */
+        bool tried, measured; /* on this machine; else as usual */
     } budget;
 
     /* What a window stands for, and how far the estimates may be off (heap_estimate.c). */
@@ -119,6 +122,15 @@ void heap_budget_begin(struct heap *h);
 int heap_budget_look(struct heap *h);
 /* CPU time of the process since the last window closed. */
 double heap_budget_since(const struct heap *h);
+
+/* Age of the figures: 0 while all is counted, else the time since the last window closed. */
+uint64_t heap_budget_age_ns(const struct heap *h);
+
+/* ---- heap_cost.c ---- */
+
+/* CPU time in nanoseconds that a probe adds to a call on this machine, now: a child of ours allocates and frees, without probes and with
+ * them. About a quarter of a second, during which counting goes on. -errno: it cannot be measured. */
+int heap_cost_measure(struct elf_parser *parser, bool two_links, double *ret_ns);
 
 /* ---- heap_estimate.c ---- */
 

@@ -596,7 +596,7 @@ static int start(struct observer *o)
     kernel_parser_set(o->kernel, o->parser);
     r = stacks_new(&o->stacks);
     if (r == 0)
-        stacks_parser_set(o->stacks, o->parser);
+        r = stacks_parser_set(o->stacks, o->parser);
     if (r == 0 && device_facts_new(&o->facts) < 0)
         log_warn("NVML is not asked about failed allocations: %m");
     if (r == 0 && options->socket)

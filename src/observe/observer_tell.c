@@ -252,7 +252,9 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_u64(&j, "stacks", stacks.walks);
     json_field_u64(&j, "stacks_lost", stacks.lost);
     json_field_i64(&j, "parser_pid", elf_parser_pid(o->parser));
-    json_field_u64(&j, "parser_deaths", elf_parser_deaths(o->parser));
+    json_field_u64(&j, "parser_deaths", elf_parser_deaths(o->parser) + stacks.parsers.deaths);
+    json_field_u64(&j, "memory_parsers", stacks.parsers.running);
+    json_field_u64(&j, "memory_parsers_refused", stacks.parsers.refused);
     json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
     json_object_end(&j);
     json_finish(&j);

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "observe/python_objects.h"
 #include "site/python_layout.h"
 #include "site/python_lines.h"
@@ -100,21 +99,15 @@ static uint32_t version_of(const struct naming *n, const struct call *c)
     return at ? half_of(c->code, at) : 0;
 }
 
-static bool is_kept(const struct call *c)
-{
-    return c->ask->kept != 0;
-}
-
-/* The heads of the strings and of the line tables: of all calls that have no name yet, or of those that cannot do without. */
-static void heads_read(struct naming *n, bool all)
+/* The heads of the strings and of the line tables. */
+static void heads_read(struct naming *n)
 {
     const struct python_layout *l = n->layout;
     struct call *of[CALLS_MAX];
     uint32_t k = 0;
     for (uint32_t i = 0; i < n->ask->n; i++) {
         struct call *c = &n->calls[i];
-        if (!c->usable || c->heads || c->told->state != PYTHON_CALL_NONE ||
-            (!all && is_kept(c) && version_of(n, c) != 0))
+        if (!c->usable)
             continue;
         of[k++] = c;
         piece_add(n, word_of(c->code, l->code_name), c->function.head, sizeof(c->function.head));
@@ -125,62 +118,14 @@ static void heads_read(struct naming *n, bool all)
     for (uint32_t i = 0; i < k; i++) {
         struct call *c = of[i];
         const struct remote_piece *p = &n->pieces[3 * i];
-        c->heads = c->usable = p[0].done && p[1].done && p[2].done &&
-                               word_of(c->function.head, PYTHON_OBJECT_TYPE) == n->ask->text_type &&
-                               word_of(c->file.head, PYTHON_OBJECT_TYPE) == n->ask->text_type &&
-                               word_of(c->lines, PYTHON_OBJECT_TYPE) == n->ask->bytes_type;
+        c->usable = p[0].done && p[1].done && p[2].done &&
+                    word_of(c->function.head, PYTHON_OBJECT_TYPE) == n->ask->text_type &&
+                    word_of(c->file.head, PYTHON_OBJECT_TYPE) == n->ask->text_type &&
+                    word_of(c->lines, PYTHON_OBJECT_TYPE) == n->ask->bytes_type;
     }
 }
 
-/* ---- names that are kept ---- */
-
-/* A number that is the same while the name is, as python_frame_check(): not the same number as that one's. */
-static uint64_t check_of(const struct naming *n, const struct call *c, size_t lines_used)
-{
-    const struct python_layout *l = n->layout;
-    uint64_t version = version_of(n, c);
-    uint64_t check = hash_combine(word_of(c->code, l->code_file), word_of(c->code, l->code_name));
-    check = hash_combine(check, version << 32 | half_of(c->code, l->code_first_line));
-    if (version != 0)
-        return check | 1;
-    check = hash_combine(check, word_of(c->function.head, PYTHON_TEXT_HASH));
-    check = hash_combine(check, word_of(c->file.head, PYTHON_TEXT_HASH));
-    check = hash_combine(check, word_of(c->code, l->code_lines));
-    check = hash_combine(check, word_of(c->lines, PYTHON_BYTES_LENGTH));
-    return hash_bytes(c->table, lines_used, check) | 1;
-}
-
-/* Without numbers, the bytes of the line table that decide are compared, too. */
-static bool table_is_needed(const struct naming *n, const struct call *c)
-{
-    return c->usable && is_kept(c) && version_of(n, c) == 0 &&
-           c->ask->lines_used <= PYTHON_LINES_MAX &&
-           c->ask->lines_used <= word_of(c->lines, PYTHON_BYTES_LENGTH);
-}
-
-/* Which names still hold? */
-static void kept_check(struct naming *n)
-{
-    struct call *of[CALLS_MAX];
-    uint32_t k = 0;
-    for (uint32_t i = 0; i < n->ask->n; i++) {
-        struct call *c = &n->calls[i];
-        if (c->usable && is_kept(c) && version_of(n, c) != 0 && c->ask->kept == check_of(n, c, 0))
-            c->told->state = PYTHON_CALL_HOLDS;
-        if (!table_is_needed(n, c))
-            continue;
-        of[k++] = c;
-        piece_add(n, word_of(c->code, n->layout->code_lines) + PYTHON_BYTES_START, c->table,
-                  c->ask->lines_used);
-    }
-    pieces_read(n);
-    for (uint32_t i = 0; i < k; i++)
-        if ((n->pieces[i].done || n->pieces[i].bytes == 0) &&
-            of[i]->ask->kept == check_of(n, of[i], of[i]->ask->lines_used))
-            of[i]->told->state = PYTHON_CALL_HOLDS;
-}
-
-/* ---- new names ---- */
+/* ---- names ---- */
 
 /* Which characters of a string are read: of a long one the front or the end. */
 static bool string_shape(const struct naming *n, struct string *s, uint64_t object, size_t most,
@@ -206,6 +151,42 @@ static bool string_copy(const struct string *s, const uint8_t *chars, char *out,
     return cut || s->n < s->text.length;
 }
 
+static void witness_add(struct python_call_told *told, uint64_t address, const void *bytes,
+                        size_t n)
+{
+    told->witnesses[told->n_witnesses++] =
+        (struct python_witness){.address = address, .bytes = (uint32_t)n};
+    told->check = python_witness_add(told->check, bytes, n);
+}
+
+/* From the word at `first` on. */
+static void words_add(struct python_call_told *told, uint64_t object, const uint64_t *words,
+                      unsigned first, unsigned bytes)
+{
+    witness_add(told, object + first, words + first / 8, bytes);
+}
+
+/* All that the name was made from: addresses, lengths and hashes of the strings, the first line, and those bytes of the line table
+ * that decide. No count of references. */
+static void witnesses_make(const struct naming *n, const struct call *c, size_t lines_used)
+{
+    const struct python_layout *l = n->layout;
+    struct python_call_told *told = c->told;
+    uint64_t code = c->ask->code, table = word_of(c->code, l->code_lines);
+    unsigned type = PYTHON_OBJECT_TYPE;
+    words_add(told, code, c->code, PYTHON_CODE_CHECK_AT, PYTHON_CODE_CHECK_WORDS * 8);
+    words_add(told, code, c->code, type, 8);
+    words_add(told, code, c->code, l->code_first_line & ~7u, 8);
+    words_add(told, code, c->code, l->code_name & ~7u, 8);
+    words_add(told, code, c->code, l->code_lines & ~7u, 8);
+    words_add(told, word_of(c->code, l->code_name), c->function.head, type,
+              sizeof(c->function.head) - type);
+    words_add(told, word_of(c->code, l->code_file), c->file.head, type,
+              sizeof(c->file.head) - type);
+    words_add(told, table, c->lines, type, PYTHON_BYTES_LENGTH + 8 - type);
+    witness_add(told, table + PYTHON_BYTES_START, c->table, lines_used);
+}
+
 static void name_make(const struct naming *n, const struct call *c)
 {
     struct python_call_told *told = c->told;
@@ -219,10 +200,9 @@ static void name_make(const struct naming *n, const struct call *c)
         (function_cut ? BOOK_SCRIPT_FUNCTION_CUT : 0) | (file_cut ? BOOK_SCRIPT_FILE_CUT : 0);
     told->line = python_line(n->layout->lines, c->table, c->table_bytes, c->ask->at,
                              told->script.first_line, &used);
-    told->lines_used = (uint32_t)used;
-    told->check = check_of(n, c, used);
+    witnesses_make(n, c, used);
     told->numbered = version_of(n, c) != 0;
-    told->state = PYTHON_CALL_NAMED;
+    told->named = 1;
 }
 
 static void names_read(struct naming *n)
@@ -230,10 +210,9 @@ static void names_read(struct naming *n)
     const struct python_layout *l = n->layout;
     struct call *of[CALLS_MAX];
     uint32_t k = 0;
-    heads_read(n, true);
     for (uint32_t i = 0; i < n->ask->n; i++) {
         struct call *c = &n->calls[i];
-        if (!c->usable || c->told->state != PYTHON_CALL_NONE ||
+        if (!c->usable ||
             !string_shape(n, &c->function, word_of(c->code, l->code_name), PYTHON_FUNCTION_CHARS,
                           false) ||
             !string_shape(n, &c->file, word_of(c->code, l->code_file), PYTHON_FILE_CHARS, true))
@@ -278,11 +257,9 @@ int python_objects_names(const struct python_names_ask *ask, remote_read_fn *rea
     for (uint32_t i = 0; i < ask->n; i++) {
         n->calls[i].ask = &ask->calls[i];
         n->calls[i].told = &told->calls[i];
-        n->calls[i].heads = false;
     }
     codes_read(n);
-    heads_read(n, false);
-    kept_check(n);
+    heads_read(n);
     names_read(n);
     free(n);
     return 0;

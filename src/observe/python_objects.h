@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "book/layout.h"
 #include "observe/python_capture.h"
 #include "observe/remote_memory.h"
@@ -32,9 +33,9 @@ enum {
 enum {
     PYTHON_KEY_PIECES = 1 + PYTHON_RUNTIME_MAX / 8 + 3 * PYTHON_KEY_TRIES_MAX,
     PYTHON_KEY_BYTES = PYTHON_RUNTIME_MAX + PYTHON_RUNTIME_MAX / 8 * 24 + 24 * PYTHON_KEY_TRIES_MAX,
-    PYTHON_CALL_PIECES = 1 + 3 + 1 + 3 + 3,
-    PYTHON_CALL_BYTES = (PYTHON_CODE_WORDS + 2 * (2 * PYTHON_TEXT_WORDS + PYTHON_BYTES_WORDS)) * 8 +
-                        (PYTHON_FUNCTION_CHARS + PYTHON_FILE_CHARS) * 4 + 2 * PYTHON_LINES_MAX,
+    PYTHON_CALL_PIECES = 1 + 3 + 3,
+    PYTHON_CALL_BYTES = (PYTHON_CODE_WORDS + 2 * PYTHON_TEXT_WORDS + PYTHON_BYTES_WORDS) * 8 +
+                        (PYTHON_FUNCTION_CHARS + PYTHON_FILE_CHARS) * 4 + PYTHON_LINES_MAX,
 };
 
 /* ---- where threads keep their states ---- */
@@ -60,11 +61,8 @@ int python_objects_key(const struct python_key_ask *ask, remote_read_fn *read, v
 
 struct python_call_ask {
     uint64_t code;
-    int64_t at;          /* the instruction, in bytes from the first */
-    uint64_t captured;   /* python_code_check() when it was called; 0: not known */
-    uint64_t kept;       /* the check of a name that the asker has; 0: none */
-    uint32_t lines_used; /* of that name */
-    uint32_t spare;
+    int64_t at;        /* the instruction, in bytes from the first */
+    uint64_t captured; /* python_code_check() when it was called; 0: not known */
 };
 
 struct python_names_ask {
@@ -75,22 +73,36 @@ struct python_names_ask {
     struct python_call_ask calls[PYTHON_CAPTURE_ENTRIES];
 };
 
-enum python_call_state {
-    PYTHON_CALL_NONE = 0, /* it has no name: the code object is gone, or cannot be read */
-    PYTHON_CALL_HOLDS,    /* the name that the asker has is its name */
-    PYTHON_CALL_NAMED,
+/* Bytes that a name was made from. */
+struct python_witness {
+    uint64_t address;
+    uint32_t bytes;
+    uint32_t spare;
 };
 
+enum { PYTHON_WITNESSES = 9 };
+
 struct python_call_told {
-    uint32_t state; /* enum python_call_state */
+    uint32_t named; /* 0: the code object is gone, or cannot be read */
     uint32_t line;
-    uint64_t check; /* changes when the name does; never 0 */
-    uint32_t lines_used;
     uint32_t
         numbered; /* the code object has a number of its own, which is in python_code_check() */
+    uint32_t n_witnesses;
+    /* The name holds while these bytes are what they were: python_witness_add() of all, in their order. The first are those of
+     * python_code_check(). So the asker can keep the name, and look whether it holds without understanding the bytes. */
+    uint64_t check;
+    struct python_witness witnesses[PYTHON_WITNESSES];
     struct book_script script;
 };
-static_assert(sizeof(struct python_call_told) == 24 + sizeof(struct book_script), "no holes");
+static_assert(sizeof(struct python_call_told) ==
+                  24 + PYTHON_WITNESSES * sizeof(struct python_witness) +
+                      sizeof(struct book_script),
+              "no holes");
+
+static inline uint64_t python_witness_add(uint64_t check, const void *bytes, size_t n)
+{
+    return hash_bytes(bytes, n, check) | 1;
+}
 
 struct python_names_told {
     struct python_call_told calls[PYTHON_CAPTURE_ENTRIES];

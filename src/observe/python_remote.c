@@ -4,8 +4,15 @@
 #include <errno.h>
 
 #include "observe/elf_parser_internal.h"
+#include "observe/parser_pool.h"
 
 enum { CODE_UNIT = 2, PYTHON_TSS_BYTES = 8 };
+
+int python_remote_ask(struct python_remote *r, struct elf_question *question)
+{
+    struct elf_parser *parser = r->pool ? parser_pool_get(r->pool, r->owner) : r->parser;
+    return parser ? elf_parser_ask_process(parser, question, r->deaths) : -EBUSY;
+}
 
 /* ---- the interpreter ---- */
 
@@ -122,9 +129,9 @@ static int key_ask(struct python_remote *r, const struct python_key_ask *ask,
         .told = ret_told,
         .told_bytes = sizeof(*ret_told),
     };
-    if (!r->parser)
+    if (python_remote_is_here(r))
         return python_objects_key(ask, r->read, r->context, ret_told);
-    int error = elf_parser_ask_process(r->parser, &q, r->deaths);
+    int error = python_remote_ask(r, &q);
     if (error == -EBADMSG)
         return *r->deaths < ELF_FILE_DEATHS_MAX ? -EAGAIN : -ENOENT;
     return error == 0 || error == -ENOENT ? error : -EAGAIN;

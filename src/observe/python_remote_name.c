@@ -52,6 +52,49 @@ static void name_give(struct python_remote *r, uint32_t call, const struct pytho
     r->lines[call] = name->line <= BOOK_SCRIPT_LINE_MAX ? name->line : 0;
 }
 
+/* Calls whose names are kept, and the pieces of memory that tell whether they hold. */
+struct keeping {
+    uint32_t n, n_pieces;
+    size_t used; /* of r->bytes */
+    uint32_t calls[CALLS_MAX], first[CALLS_MAX];
+    struct remote_piece pieces[CALLS_MAX * PYTHON_WITNESSES];
+};
+
+/* False: there is no room for all of its bytes. */
+static bool keeping_add(struct python_remote *r, struct keeping *k, uint32_t call,
+                        const struct python_remote_name *name)
+{
+    size_t used = k->used;
+    for (uint32_t i = 0; i < name->n_witnesses; i++) {
+        const struct python_witness *w = &name->witnesses[i];
+        if (w->bytes > sizeof(r->bytes) - used)
+            return false;
+        k->pieces[k->n_pieces + i] =
+            (struct remote_piece){w->address, r->bytes + used, w->bytes, false};
+        used += w->bytes;
+    }
+    k->first[k->n] = k->n_pieces;
+    k->calls[k->n++] = call;
+    k->n_pieces += name->n_witnesses;
+    k->used = used;
+    return true;
+}
+
+/* Does the name of one hold, and is it the code object that the kernel saw? */
+static bool holds(const struct python_remote *r, const struct keeping *k, uint32_t i,
+                  const struct python_remote_name *name)
+{
+    const struct remote_piece *p = &k->pieces[k->first[i]];
+    uint64_t words[PYTHON_CODE_CHECK_WORDS], check = 0, captured = r->checks[k->calls[i]];
+    for (uint32_t w = 0; w < name->n_witnesses; w++) {
+        if (!p[w].done && p[w].bytes > 0)
+            return false;
+        check = python_witness_add(check, p[w].to, p[w].bytes);
+    }
+    memcpy(words, p[0].to, sizeof(words));
+    return check == name->check && (captured == 0 || captured == python_code_check(words));
+}
+
 /* ---- answers ---- */
 
 /* A text of an answer: whole, UTF-8, and nothing behind its end. */
@@ -67,10 +110,23 @@ static bool text_fits(const char *text, size_t size)
     return len < size;
 }
 
-static bool told_fits(const struct python_call_told *t)
+/* The first witness is the part of the code object of which the kernel takes its check value. */
+static bool witnesses_fit(const struct python_call_told *t, const struct python_call_ask *ask)
+{
+    if (t->check == 0 || t->n_witnesses == 0 || t->n_witnesses > PYTHON_WITNESSES ||
+        t->witnesses[0].address != ask->code + PYTHON_CODE_CHECK_AT ||
+        t->witnesses[0].bytes != PYTHON_CODE_CHECK_WORDS * sizeof(uint64_t))
+        return false;
+    for (uint32_t i = 0; i < t->n_witnesses; i++)
+        if (t->witnesses[i].bytes > PYTHON_LINES_MAX)
+            return false;
+    return true;
+}
+
+static bool told_fits(const struct python_call_told *t, const struct python_call_ask *ask)
 {
     const struct book_script *s = &t->script;
-    return t->check != 0 && t->lines_used <= PYTHON_LINES_MAX && s->spare == 0 &&
+    return t->named == 1 && s->spare == 0 && witnesses_fit(t, ask) &&
            (s->flags & ~(uint32_t)(BOOK_SCRIPT_FUNCTION_CUT | BOOK_SCRIPT_FILE_CUT)) == 0 &&
            text_fits(s->function, sizeof(s->function)) && text_fits(s->file, sizeof(s->file));
 }
@@ -90,8 +146,9 @@ static bool ask(struct python_remote *r)
     };
     if (r->ask.n == 0)
         return false;
-    return r->parser ? elf_parser_ask_process(r->parser, &q, r->deaths) == 0
-                     : python_objects_names(&r->ask, r->read, r->context, &r->told) == 0;
+    return python_remote_is_here(r)
+               ? python_objects_names(&r->ask, r->read, r->context, &r->told) == 0
+               : python_remote_ask(r, &q) == 0;
 }
 
 static void name_keep(struct python_remote *r, uint32_t call, const struct python_call_told *t)
@@ -104,28 +161,49 @@ static void name_keep(struct python_remote *r, uint32_t call, const struct pytho
         .at = f->at,
         .check = t->check,
         .captured = t->numbered ? r->checks[call] : 0,
-        .lines_used = t->lines_used,
         .line = t->line,
+        .n_witnesses = t->n_witnesses,
         .script = t->script,
     };
+    memcpy(name->witnesses, t->witnesses, sizeof(name->witnesses));
     name_give(r, call, name);
 }
 
-/* A new name may take the place of one that is kept: those that hold are given first. */
-static uint32_t told_take(struct python_remote *r, const uint32_t *calls)
+static void ask_add(struct python_remote *r, uint32_t call, uint32_t *calls)
 {
+    const struct python_frame *f = &r->stack.frames[call];
+    calls[r->ask.n] = call;
+    r->ask.calls[r->ask.n++] =
+        (struct python_call_ask){.code = f->code, .at = f->at, .captured = r->checks[call]};
+}
+
+/* Names that are kept: those that the kernel vouches for or that still hold. All other calls go into r->ask. A new name may take the place
+ * of one that is kept, so that these come first. */
+static uint32_t kept_give(struct python_remote *r, uint32_t n, uint32_t *calls)
+{
+    struct keeping k = {.n = 0};
     uint32_t named = 0;
-    for (uint32_t i = 0; i < r->ask.n; i++) {
-        if (r->told.calls[i].state != PYTHON_CALL_HOLDS || r->ask.calls[i].kept == 0)
-            continue;
-        name_give(r, calls[i], name_find(r, &r->stack.frames[calls[i]]));
-        named++;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct python_remote_name *name = name_find(r, &r->stack.frames[i]);
+        memset(&r->scripts[i], 0, sizeof(r->scripts[i]));
+        r->lines[i] = 0;
+        if (is_vouched(r, i, name)) {
+            name_give(r, i, name);
+            named++;
+        } else if (!name || !keeping_add(r, &k, i, name)) {
+            ask_add(r, i, calls);
+        }
     }
-    for (uint32_t i = 0; i < r->ask.n; i++) {
-        if (r->told.calls[i].state != PYTHON_CALL_NAMED || !told_fits(&r->told.calls[i]))
-            continue;
-        name_keep(r, calls[i], &r->told.calls[i]);
-        named++;
+    if (k.n_pieces > 0)
+        r->read(r->context, k.pieces, k.n_pieces);
+    for (uint32_t i = 0; i < k.n; i++) {
+        const struct python_remote_name *name = name_find(r, &r->stack.frames[k.calls[i]]);
+        if (holds(r, &k, i, name)) {
+            name_give(r, k.calls[i], name);
+            named++;
+        } else {
+            ask_add(r, k.calls[i], calls);
+        }
     }
     return named;
 }
@@ -133,31 +211,20 @@ static uint32_t told_take(struct python_remote *r, const uint32_t *calls)
 uint32_t python_remote_names(struct python_remote *r, uint32_t n)
 {
     const struct python_facts *facts = &r->py.facts;
-    uint32_t calls[CALLS_MAX], named = 0;
+    uint32_t calls[CALLS_MAX];
     memset(&r->ask, 0, sizeof(r->ask));
     r->ask.code_type = facts->code_type;
     r->ask.text_type = facts->text_type;
     r->ask.bytes_type = facts->bytes_type;
     r->ask.version = facts->layout.version;
-    n = n < CALLS_MAX ? n : CALLS_MAX;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct python_frame *f = &r->stack.frames[i];
-        const struct python_remote_name *name = name_find(r, f);
-        if (is_vouched(r, i, name)) {
-            name_give(r, i, name);
-            named++;
+    uint32_t named = kept_give(r, n < CALLS_MAX ? n : CALLS_MAX, calls);
+    if (!ask(r))
+        return named;
+    for (uint32_t i = 0; i < r->ask.n; i++) {
+        if (!told_fits(&r->told.calls[i], &r->ask.calls[i]))
             continue;
-        }
-        memset(&r->scripts[i], 0, sizeof(r->scripts[i]));
-        r->lines[i] = 0;
-        calls[r->ask.n] = i;
-        r->ask.calls[r->ask.n++] = (struct python_call_ask){
-            .code = f->code,
-            .at = f->at,
-            .captured = r->checks[i],
-            .kept = name ? name->check : 0,
-            .lines_used = name ? name->lines_used : 0,
-        };
+        name_keep(r, calls[i], &r->told.calls[i]);
+        named++;
     }
-    return ask(r) ? named + told_take(r, calls) : named;
+    return named;
 }

@@ -84,7 +84,8 @@ static int find(struct stack_python *python, struct module_map *map)
     struct python_remote *r = python->remote;
     r->read = remote_memory_read;
     r->context = &python->memory;
-    r->parser = python->parser;
+    r->pool = python->pool;
+    r->owner = python->memory.owner;
     r->deaths = &python->deaths;
     if (!python->module && !module_find_python(python, map))
         return -ENOENT;

@@ -11,7 +11,7 @@
 
 struct stack_python {
     struct remote_memory memory;
-    struct elf_parser *parser;    /* that interprets objects; borrowed */
+    struct parser_pool *pool;     /* of parsers that interpret objects; borrowed */
     uint32_t deaths;              /* of the parser over this process */
     struct python_remote *remote; /* NULL: none was found */
     struct module *module;        /* which it is */

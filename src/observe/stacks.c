@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "observe/deadline.h"
+#include "observe/parser_pool.h"
 #include "observe/stack_python.h"
 #include "observe/stack_walk.h"
 #include "site/key.h"
@@ -15,6 +16,7 @@ struct stacks {
     struct module_files files;
     struct walk_rule *rules;
     struct deadline *deadline;
+    struct parser_pool *pool; /* for memory of processes; NULL: this process interprets it */
     struct stacks_figures figures;
     struct walk_stack walked; /* the stack at hand */
 };
@@ -52,9 +54,10 @@ int stacks_new(struct stacks **ret_stacks)
     return 0;
 }
 
-void stacks_parser_set(struct stacks *stacks, struct elf_parser *parser)
+int stacks_parser_set(struct stacks *stacks, struct elf_parser *parser)
 {
     stacks->files.parser = parser;
+    return parser_pool_new(&stacks->pool);
 }
 
 void stacks_free(struct stacks *stacks)
@@ -63,6 +66,7 @@ void stacks_free(struct stacks *stacks)
         return;
     module_files_release(&stacks->files);
     munmap(stacks->rules, rules_bytes());
+    parser_pool_free(stacks->pool);
     deadline_free(stacks->deadline);
     free(stacks);
 }
@@ -74,7 +78,7 @@ int stack_process_new(struct stacks *stacks, pid_t pid, struct stack_process **r
         return -ENOMEM;
     p->stacks = stacks;
     remote_memory_init(&p->python.memory, pid, stacks->deadline);
-    p->python.parser = stacks->files.parser;
+    p->python.pool = stacks->pool;
     p->walk.rules = stacks->rules;
     p->walk.figures = &stacks->figures;
     int r = module_map_init(&p->walk.map, &stacks->files, pid);
@@ -283,6 +287,8 @@ void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figu
     ret_figures->files = stacks->files.n;
     ret_figures->file_bytes = 0;
     ret_figures->stuck = deadline_lost(stacks->deadline);
+    if (stacks->pool)
+        parser_pool_figures(stacks->pool, &ret_figures->parsers);
     for (uint32_t i = 0; i < stacks->files.n; i++)
         ret_figures->file_bytes += elf_file_loaded_bytes(&stacks->files.files[i]->elf);
 }

@@ -26,6 +26,7 @@
 #include <sys/types.h>
 
 #include "book/writer.h" /* struct book_frame */
+#include "observe/parser_pool.h"
 #include "observe/python_capture.h"
 
 enum {
@@ -41,10 +42,10 @@ struct stack_process; /* one process: its mappings, its interpreter, its scripts
 int stacks_new(struct stacks **ret_stacks);
 void stacks_free(struct stacks *stacks); /* after all its processes; NULL is fine */
 
-/* What parses ELF files (elf_file.h) and objects of CPython (python_objects.h), before the first process; without it, this process
- * does, as tests have it. Borrows `parser`. */
+/* What parses ELF files (elf_file.h), before the first process; memory of processes is then interpreted by further ones, one for each user
+ * (parser_pool.h). Without it, this process does both, as tests have it. Borrows `parser`. -ENOMEM: then no process may be looked at. */
 struct elf_parser;
-void stacks_parser_set(struct stacks *stacks, struct elf_parser *parser);
+int stacks_parser_set(struct stacks *stacks, struct elf_parser *parser);
 
 /* The caller makes sure that `pid` is the process it means (a pidfd, start time); it must be readable as ptrace demands.
  * Reads the maps. -ESRCH: no such process; -EACCES: not allowed. Borrows `stacks`. */
@@ -133,11 +134,12 @@ void stacks_forget_for_test(struct stacks *stacks, struct stack_process *process
 
 /* Figures for views and tests. */
 struct stacks_figures {
-    uint64_t files, file_bytes; /* ELF files kept now, and bytes of unwind tables */
-    uint64_t maps_read;         /* how often maps of a process were read */
-    uint64_t rules_made;        /* code addresses whose rule was computed */
-    uint64_t names_read;        /* Python code objects that were read */
-    uint64_t stuck;             /* reads of files and memory that hang: see deadline.h */
-    uint64_t walks, lost;       /* stacks, and of those ended by STACK_LOST */
+    uint64_t files, file_bytes;         /* ELF files kept now, and bytes of unwind tables */
+    uint64_t maps_read;                 /* how often maps of a process were read */
+    uint64_t rules_made;                /* code addresses whose rule was computed */
+    uint64_t names_read;                /* Python code objects that were read */
+    uint64_t stuck;                     /* reads of files and memory that hang: see deadline.h */
+    uint64_t walks, lost;               /* stacks, and of those ended by STACK_LOST */
+    struct parser_pool_figures parsers; /* of memory */
 };
 void stacks_figures(const struct stacks *stacks, struct stacks_figures *ret_figures);

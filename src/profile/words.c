@@ -160,17 +160,17 @@ static void json_rates(const struct row *row, uint64_t ns, struct json *json)
 {
     const struct profile_figures *now = &row->now, *before = &row->before;
     if (!ns) {
-        json_field_null(json, "live_bytes_per_second");
-        json_field_null(json, "allocated_bytes_per_second");
-        json_field_null(json, "calls_per_second");
+        json_field_null(json, "growth");
+        json_field_null(json, "allocated_rate");
+        json_field_null(json, "calls_rate");
         return;
     }
     int64_t change = rows_change(now->live_bytes, before->live_bytes);
     uint64_t size = per_second(change < 0 ? -(uint64_t)change : (uint64_t)change, ns);
-    json_field_i64(json, "live_bytes_per_second", change < 0 ? -(int64_t)size : (int64_t)size);
-    json_field_u64(json, "allocated_bytes_per_second",
+    json_field_i64(json, "growth", change < 0 ? -(int64_t)size : (int64_t)size);
+    json_field_u64(json, "allocated_rate",
                    per_second(grown(now->alloc_bytes, before->alloc_bytes), ns));
-    json_field_u64(json, "calls_per_second",
+    json_field_u64(json, "calls_rate",
                    per_second(grown(now->alloc_blocks, before->alloc_blocks), ns));
 }
 
@@ -179,14 +179,14 @@ static void json_figures(const struct profile *p, const struct rows *rows, const
 {
     const struct profile_figures *f = &row->now;
     uint64_t value = rows_value(f, o->measure), all = rows_value(&rows->now, o->measure);
-    json_field_u64(json, "live_bytes", f->live_bytes);
+    json_field_u64(json, "bytes", f->live_bytes);
     json_key(json, "percent");
     if (all)
         json_double(json, (double)(uint64_t)((unsigned __int128)value * 10000 / all) / 100);
     else
         json_null(json);
-    json_field_u64(json, "live_blocks", f->live_blocks);
-    json_field_u64(json, "allocated_bytes", f->alloc_bytes);
+    json_field_u64(json, "blocks", f->live_blocks);
+    json_field_u64(json, "allocated", f->alloc_bytes);
     json_field_u64(json, "allocated_blocks", f->alloc_blocks);
     json_rates(row, o->rate_ns, json);
     json_key(json, "age");
@@ -195,7 +195,7 @@ static void json_figures(const struct profile *p, const struct rows *rows, const
     else
         json_null(json);
     field_time(json, "first_seen", row->first_seen_ns);
-    json_field_u64(json, "sites", row->sites);
+    json_field_u64(json, "call_sites", row->sites);
 }
 
 static void json_place(const struct row *row, enum rows_by by, struct json *json)
@@ -204,7 +204,7 @@ static void json_place(const struct row *row, enum rows_by by, struct json *json
     const struct profile_account *a = &p->accounts[row->account];
     bool device = by != ROWS_BY_SPACE && a->has_device;
     field_text(json, "space", by != ROWS_BY_DEVICE ? profile_text(p, a->name) : NULL);
-    field_known(json, "device", device && a->ordinal >= 0, (uint64_t)a->ordinal);
+    field_known(json, "ordinal", device && a->ordinal >= 0, (uint64_t)a->ordinal);
     json_field_string(json, "device_name", device ? profile_text(p, a->device_name) : NULL);
     field_text(json, "device_uid", device ? profile_text(p, a->device_uid) : NULL);
 }
@@ -224,7 +224,7 @@ static void json_code(const struct row *row, enum rows_by by, struct json *json)
     field_text(json, "function",
                line && line->function && by <= ROWS_BY_FUNCTION ? profile_text(p, line->function)
                                                                 : NULL);
-    field_text(json, "file",
+    field_text(json, "source_file",
                line && line->file && (by <= ROWS_BY_STACK || by == ROWS_BY_FILE)
                    ? profile_text(p, line->file)
                    : NULL);
@@ -248,7 +248,7 @@ void words_json_row(const struct profile *p, const struct rows *rows, const stru
     words_via(row, o->by, &text);
     field_text(json, "via", buffer_string(&text));
     json_code(row, o->by, json);
-    json_field_bool(json, "estimate", row->estimate);
+    json_field_bool(json, "estimated", row->estimate);
     buffer_reset(&text);
     bool stack = row->frames && (o->by == ROWS_BY_STACK || o->stacks);
     if (stack)
@@ -289,17 +289,17 @@ void words_json_head(const struct profile *p, const struct rows *rows, const str
         json_null(json);
     json_field_string(json, "program", profile_text(p, p->program));
     json_field_u64(json, "processes", p->processes);
-    json_field_double(json, "taken", (double)(p->taken_real_ns / NS_PER_MS) / 1000);
+    field_time(json, "taken", p->taken_real_ns);
     json_field_string(json, "by", rows_by_words[o->by]);
     json_field_bool(json, "at_peak", p->at_peak);
     json_field_u64(json, "matched", rows->n);
-    json_field_u64(json, "live_bytes", rows->now.live_bytes);
-    json_field_u64(json, "live_blocks", rows->now.live_blocks);
-    json_field_u64(json, "allocated_bytes", rows->now.alloc_bytes);
+    json_field_u64(json, "bytes", rows->now.live_bytes);
+    json_field_u64(json, "blocks", rows->now.live_blocks);
+    json_field_u64(json, "allocated", rows->now.alloc_bytes);
     json_field_u64(json, "allocated_blocks", rows->now.alloc_blocks);
-    json_field_u64(json, "estimated_live_bytes", rows->estimated.live_bytes);
-    field_known(json, "accounted_live_bytes", !o->diff && !o->filtered, p->accounted.live_bytes);
-    json_key(json, "seconds");
+    json_field_u64(json, "estimated_bytes", rows->estimated.live_bytes);
+    field_known(json, "accounted", !o->diff && !o->filtered, p->accounted.live_bytes);
+    json_key(json, "interval");
     if (o->rate_ns)
         json_double(json, (double)o->rate_ns / 1e9);
     else

@@ -128,6 +128,8 @@ enum query_column_flags {
     QUERY_DETAIL = 1u << 1,  /* costs: the table skips whole processes by the other columns first */
     QUERY_PER_NODE =
         1u << 2, /* the largest value of one node; nodes are added up: see query_sum_nodes() */
+    QUERY_PRIVATE_ENDED =
+        1u << 3, /* private once the process of the row ended: query_table.ended */
 };
 
 /* What a table or column is made of. A world is assembled with exactly what a question needs
@@ -176,6 +178,9 @@ struct query_table {
     int (*scan)(struct query_scan *scan); /* NULL: rows come by query_result_add() */
     /* The owner of the row; false: it has none, and every viewer may see it. */
     bool (*owner)(const struct query_row *row, uint32_t *ret_uid);
+    /* Has the process of the row ended by now? For columns with QUERY_PRIVATE_ENDED: of a process that runs, every
+     * viewer sees them in the table `host`. Asked only for viewers who are not the owner. */
+    bool (*ended)(const struct query_row *row);
     /* Rows for which it is false (processes that are gone) come only where a question names the column
      * `unusual_by` in `where` or `by`. NULL: all rows are usual. */
     bool (*usual)(const struct query_row *row);

@@ -13,7 +13,7 @@
 
 enum {
     FEW = 8,   /* so few rows are compared cell by cell */
-    SOME = 32, /* so few keys are sorted by insertion */
+    SOME = 64, /* so few keys are sorted by insertion */
     AHEAD = 8, /* rows between one whose cell is read and one whose cell is prefetched */
     SKIP_MAX = 8 * CELL_KEY_BYTES, /* bytes of a text that are sorted as numbers */
 };

@@ -15,7 +15,6 @@
 
 enum {
     ROWS_MIN = 64,
-    PRUNE_SLACK = 1024, /* rows beyond twice the limit before they are sorted and cut */
 };
 
 int query_result_new(const struct query *query, size_t rows_max, struct query_result **ret_result)
@@ -57,6 +56,7 @@ void query_result_reset(struct query_result *result)
     result->n_order = 0;
     result->pruned = 0;
     result->left_out = 0;
+    result->has_bar = false;
     result->incomplete = false;
     result->missing = 0;
     result->has_origin = false;
@@ -115,53 +115,6 @@ static int grow_rows(struct query_result *result)
     return 0;
 }
 
-static int copy_texts(const struct query *q, struct cell *cells, struct arena *texts)
-{
-    for (size_t o = 0; o < q->n_outputs; o++) {
-        if (!cell_is_apart(&q->outputs[o]) || !(cells[o].state & QUERY_KNOWN))
-            continue;
-        cells[o].text = arena_text(texts, cells[o].text, cells[o].len);
-        if (!cells[o].text)
-            return -ENOMEM;
-    }
-    return 0;
-}
-
-/* Keep the first `limit` rows and no text of others. */
-static int prune(struct query_result *result)
-{
-    const struct query *q = result->query;
-    size_t keep = (size_t)q->limit;
-    MEMOIR_CLEANUP(freep)
-    void *memory = NULL;
-    const struct ranked *ranked = result_rank(result, &memory);
-    size_t cap = 2 * keep + PRUNE_SLACK;
-    struct cell *cells = calloc(cap * q->n_outputs, sizeof(*cells));
-    struct arena texts = {0};
-    int r = ranked && cells ? 0 : -ENOMEM;
-    for (size_t i = 0; i < keep && r == 0; i++) {
-        struct cell *to = cells + i * q->n_outputs;
-        memcpy(to, row_cells(result, ranked[i].row), q->n_outputs * sizeof(*to));
-        r = copy_texts(q, to, &texts);
-    }
-    for (size_t i = keep; i < result->n_rows && r == 0 && q->spec.others; i++)
-        r = result_add_others(result, row_cells(result, ranked[i].row));
-    if (r < 0) {
-        free(cells);
-        arena_release(&texts);
-        return r;
-    }
-    free(result->cells);
-    arena_release(&result->texts);
-    result->cells = cells;
-    result->texts = texts;
-    result->cap_rows = cap;
-    result->pruned += result->n_rows - keep;
-    result->n_rows = keep;
-    result->n_order = 0;
-    return 0;
-}
-
 /* Where the cells of the next row go: 1. 0: there is no room for it. */
 static int row_begin(struct query_result *result, struct cell **ret_row)
 {
@@ -181,29 +134,22 @@ static int row_end(struct query_result *result)
 {
     const struct query *q = result->query;
     result->n_rows++;
-    bool cut =
-        q->limit && q->limit < result->rows_max / 4 && result->n_rows >= 2 * q->limit + PRUNE_SLACK;
-    return cut ? prune(result) : 0;
+    bool cut = q->limit && q->limit < result->rows_max / 4 &&
+               result->n_rows >= 2 * q->limit + RESULT_PRUNE_SLACK;
+    return cut ? result_prune(result) : 0;
 }
 
 static int add_row(struct query_result *result, const struct cell *cells)
 {
     struct cell *row;
+    if (result->has_bar && result_drop_late(result, &cells[result->query->sorts[0].output]))
+        return 0;
     int r = row_begin(result, &row);
     if (r <= 0)
         return r;
     memcpy(row, cells, result->query->n_outputs * sizeof(*row));
-    r = copy_texts(result->query, row, &result->texts);
+    r = result_copy_texts(result->query, row, &result->texts);
     return r < 0 ? r : row_end(result);
-}
-
-int query_result_trim(struct query_result *result)
-{
-    const struct query *q = result->query;
-    if (q->grouped || !q->limit || result->n_rows <= q->limit)
-        return 0;
-    int r = prune(result);
-    return r < 0 ? r : query_result_finish(result);
 }
 
 /* ---- groups ---- */
@@ -280,7 +226,7 @@ static int add_group(struct query_result *result, const struct cell *cells)
         return r;
     group = result->cells + result->n_rows * q->n_outputs;
     memcpy(group, cells, q->n_outputs * sizeof(*group));
-    r = copy_texts(q, group, &result->texts);
+    r = result_copy_texts(q, group, &result->texts);
     if (r < 0)
         return r;
     result->hashes[result->n_rows] = hash;
@@ -302,8 +248,8 @@ static int clean_text(struct query_result *result, struct query_value *value)
     size_t i = 0, n;
     if (utf8_is_ascii(value->text, value->len))
         return 0;
-    while (i < value->len && (n = utf8_sequence(value->text + i, value->len - i)) > 0)
-        i += n;
+    for (n = 1; n > 0 && i < value->len; i += n)
+        n = utf8_sequence(value->text + i, value->len - i);
     if (i == value->len)
         return 0;
     static const char replacement[] = "\xef\xbf\xbd";
@@ -364,12 +310,27 @@ static int cell_of_plain(struct query_result *result, struct query_value *value,
     return ret->text ? 0 : -ENOMEM;
 }
 
+/* result_drop_late() before the other cells of the row are made. */
+static bool drop_row(struct query_result *result, const struct query_world *world,
+                     const struct query_row *row)
+{
+    const struct query *q = result->query;
+    const struct output *output = &q->outputs[q->sorts[0].output];
+    struct query_value value;
+    struct cell cell;
+    value_of_output(q, output, world, row, &value);
+    cell_of_value(output, &value, false, &cell);
+    return result_drop_late(result, &cell);
+}
+
 /* Each cell where it stays: a row that matches is kept, whatever it holds. */
 static int add_single(struct query_result *result, const struct query_world *world,
                       const struct query_row *row)
 {
     const struct query *q = result->query;
     struct cell *cells;
+    if (result->has_bar && drop_row(result, world, row))
+        return 0;
     int r = row_begin(result, &cells);
     if (r <= 0)
         return r;

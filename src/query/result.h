@@ -37,6 +37,10 @@ struct query_result {
     struct cell *tail; /* as of finish: the same with the rows past the limit; or NULL */
     uint64_t n_tail;   /* how many rows it stands for */
 
+    /* Rows with a greater key of the first sort than the last row that a limit kept would be dropped, too. */
+    uint64_t bar;
+    bool has_bar;
+
     struct query_origin origin;
     bool has_origin;
     uint64_t missing;  /* bits of outputs that some part lacked */
@@ -93,6 +97,16 @@ struct ranked {
     uint32_t row;
 };
 const struct ranked *result_rank(const struct query_result *result, void **ret_memory);
+
+/* limit.c: keep the first rows, as many as the query's limit, and no text of others. A caller may let
+ * twice as many and RESULT_PRUNE_SLACK come together before. -ENOMEM. */
+enum { RESULT_PRUNE_SLACK = 1024 };
+int result_prune(struct query_result *result);
+/* With `has_bar`: would a row with this cell in the output of the first sort be dropped by the next
+ * result_prune()? Then it is dropped and counted. */
+bool result_drop_late(struct query_result *result, const struct cell *cell);
+/* Take over the texts of a row that lie elsewhere. -ENOMEM. */
+int result_copy_texts(const struct query *q, struct cell *cells, struct arena *texts);
 
 /* result.c: add a row, or what is known of a group, whose texts are elsewhere. */
 int result_add_cells(struct query_result *result, const struct cell *cells);

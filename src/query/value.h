@@ -34,8 +34,10 @@ static inline void value_of_field(const struct query_table *table, const struct 
                                   const struct query_row *row, const struct query_field *field,
                                   struct query_value *ret)
 {
+    unsigned flags = field->column->flags;
     *ret = (struct query_value){0};
-    if ((field->column->flags & QUERY_PRIVATE) && !value_may_see(table, world, row))
+    if ((flags & (QUERY_PRIVATE | QUERY_PRIVATE_ENDED)) && !value_may_see(table, world, row) &&
+        (flags & QUERY_PRIVATE || !table->ended || table->ended(row)))
         ret->state = QUERY_UNKNOWN;
     else
         field->column->get(world, row, field, ret);

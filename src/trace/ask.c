@@ -1,8 +1,11 @@
 /* Asking the observer. See ask.h. */
 #include "trace/ask.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,6 +20,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 
 enum { HEAD_MAX = 320 };
 
@@ -31,6 +35,51 @@ int trace_ask_dir_make(void)
     if (!S_ISDIR(st.st_mode))
         return -ENOTDIR;
     return st.st_uid != 0 || st.st_mode & (S_IWGRP | S_IWOTH) ? -EPERM : 0;
+}
+
+/* ---- observers of heaps ---- */
+
+void trace_ask_heap_socket(pid_t pid, const char *dir, char path[static TRACE_ASK_PATH_MAX])
+{
+    char real[PATH_MAX];
+    if (!dir || !*dir) {
+        snprintf(path, TRACE_ASK_PATH_MAX, "%s/heap-%d.sock", TRACE_ASK_DIR, (int)pid);
+        return;
+    }
+    uint64_t hash = hash_string(realpath(dir, real) ? real : dir, 0);
+    snprintf(path, TRACE_ASK_PATH_MAX, "%s/heap-%d-%016" PRIx64 ".sock", TRACE_ASK_DIR, (int)pid,
+             hash);
+}
+
+pid_t trace_ask_heap_pid(const char *name, const char *dir)
+{
+    char path[TRACE_ASK_PATH_MAX];
+    int pid = 0;
+    if (sscanf(name, "heap-%d", &pid) != 1 || pid <= 0)
+        return 0;
+    trace_ask_heap_socket(pid, dir, path);
+    return strcmp(path + sizeof(TRACE_ASK_DIR), name) == 0 ? pid : 0;
+}
+
+bool trace_ask_heap_find(pid_t pid, const char *but, char path[static TRACE_ASK_PATH_MAX])
+{
+    bool found = false;
+    DIR *dir = opendir(TRACE_ASK_DIR);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        int other = 0;
+        if (sscanf(entry->d_name, "heap-%d", &other) != 1 || other != pid ||
+            snprintf(path, TRACE_ASK_PATH_MAX, "%s/%.64s", TRACE_ASK_DIR, entry->d_name) >=
+                TRACE_ASK_PATH_MAX ||
+            (but && strcmp(path, but) == 0))
+            continue;
+        int fd = trace_ask_open(path);
+        found = fd >= 0;
+        if (found)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
 }
 
 /* Answers name processes of any user, so they must not come from just any process. */

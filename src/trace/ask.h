@@ -1,8 +1,10 @@
 /* ask.h: ask a running observer over its socket (observe/control.h has the requests). */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct buffer;
 
@@ -11,13 +13,22 @@ struct buffer;
 #define TRACE_ASK_DIR "/run/memoird"
 /* Where memoird's observer answers. */
 #define TRACE_ASK_SOCKET TRACE_ASK_DIR "/observe.sock"
-/* Where the observer of one process's heap answers, by its PID: printf's form. */
-#define TRACE_ASK_HEAP_SOCKET TRACE_ASK_DIR "/heap-%d.sock"
 
 enum {
     TRACE_ASK_WHY_MAX = 256,
     TRACE_ASK_WAIT_MS = 30000,
+    TRACE_ASK_PATH_MAX = 108, /* of a socket */
 };
+
+/* Where the observer of one process's heap answers that writes its book below `dir`: heap-PID.sock for the machine's own directories
+ * (NULL or ""), else heap-PID-HASH.sock, so that memoirds with directories of their own do not take each other's observers. */
+void trace_ask_heap_socket(pid_t pid, const char *dir, char path[static TRACE_ASK_PATH_MAX]);
+
+/* The PID, if `name` in TRACE_ASK_DIR is what the observer of a process has for `dir`; 0: it is not. */
+pid_t trace_ask_heap_pid(const char *name, const char *dir);
+
+/* Any observer of this heap that answers, whatever its directory is, except the one at `but` (NULL: none is left out). */
+bool trace_ask_heap_find(pid_t pid, const char *but, char path[static TRACE_ASK_PATH_MAX]);
 
 /* Create TRACE_ASK_DIR if it is missing, for all to enter whatever the umask is: memoird's sockets are there, too. -EPERM:
  * users other than root can write to it. */

@@ -70,6 +70,13 @@ INLINE struct track_site *site_known(struct track_thread *t, uintptr_t caller)
     return (entry->key & ~flags) == caller ? entry : NULL;
 }
 
+/* Does this thread know the caller as one whose number needs a long trailer? */
+INLINE bool is_wide(struct track_thread *t, uintptr_t caller)
+{
+    const struct track_site *entry = site_known(t, caller);
+    return entry && entry->key & TRACK_KEY_WIDE;
+}
+
 /* Count a block up to BOOK_TRAILER_SHORT_MAX that the budget has not been charged for: but for a call of track_done() where
  * anything is unusual, such as more to spare than a short trailer can tell. */
 INLINE void *near_done(struct track_thread *t, void *block, uint64_t extent, size_t bytes,
@@ -99,9 +106,9 @@ INLINE void *far_done_at(struct track_thread *t, void *block, uint64_t extent, s
     uint64_t pad = (extent - sizeof(uint64_t) - book_trailer_whole_words(bytes)) / 8;
     if (unlikely(charge(&t->budget, bytes) || pad >= BOOK_TRAILER_PAD_FAR))
         return track_done(block, bytes, caller);
-    if (unlikely(entry->key != caller)) {
+    if (unlikely((entry->key & ~TRACK_KEY_WIDE) != caller)) {
         entry = track_site_beside(entry);
-        if (entry->key != caller)
+        if ((entry->key & ~TRACK_KEY_WIDE) != caller)
             return track_done(block, bytes, caller);
     }
     uint64_t *words = (uint64_t *)at, site = t->site_numbers[entry - t->sites];

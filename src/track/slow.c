@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "book/lock.h"
+#include "site/module.h"
 #include "track/beside.h"
 #include "track/early.h"
 #include "track/fast.h"
@@ -72,11 +73,14 @@ static struct track_site *entry_for(struct track_thread *t, uintptr_t caller)
 static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track_site *entry)
 {
     struct tracker *tracker = t->tracker;
-    uint64_t identity = unwind_identity(&tracker->unwind, caller);
     uint64_t key = entry->key & ~TRACK_KEY_STALE;
+    bool is_known = entry->counters && (key & ~(TRACK_KEY_WIDE | TRACK_KEY_CLOSE)) == caller;
+    /* Here for another reason: its number is too large for a short trailer, or a stack is wanted. */
+    if (is_known && key == entry->key)
+        return t->site_numbers[entry - t->sites];
+    uint64_t identity = unwind_identity(&tracker->unwind, caller);
     /* The same code is there as before somebody's dlclose(). */
-    if (entry->counters && (key & ~(TRACK_KEY_WIDE | TRACK_KEY_CLOSE)) == caller &&
-        entry->identity == identity && identity != UINT64_MAX) {
+    if (is_known && entry->identity == identity && identity != UINT64_MAX) {
         entry->key = key;
         return t->site_numbers[entry - t->sites];
     }
@@ -91,16 +95,25 @@ static uint32_t site_find(struct track_thread *t, uintptr_t caller, struct track
     return site;
 }
 
+/* Is the code there the same until somebody closes a library? What a JIT compiler made may be other code at any time. A library without a
+ * build-id stays, too, but cannot be told from one that took its place: see site_find(). */
+static bool caller_stays(const struct track_site *entry, uintptr_t caller)
+{
+    struct module_object object;
+    return entry->identity != UINT64_MAX || module_object_find(caller - 1, &object) == 0;
+}
+
 /* Inside, and counted: from now on this caller takes the fast way. Not one that got no site: it may have been for a moment
  * only, because somebody held the lock for too long. */
 static void site_remember(struct track_thread *t, uintptr_t caller, struct track_site *entry,
                           uint32_t site)
 {
     struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
-    if (!page || site == BOOK_SITE_NONE || entry->identity == UINT64_MAX ||
-        t->site_numbers[entry - t->sites] != site)
+    if (!page || site == BOOK_SITE_NONE || t->site_numbers[entry - t->sites] != site ||
+        !caller_stays(entry, caller))
         return;
     entry->counters = &page[site % BOOK_SITES_PER_PAGE];
+    t->has_wide |= site >= BESIDE_SITES;
     fence_signal();
     entry->key = caller | (site < BESIDE_SITES ? 0 : TRACK_KEY_WIDE) |
                  (track_is_close(t, site) ? TRACK_KEY_CLOSE : 0);

@@ -130,6 +130,7 @@ struct track_thread {
 
     uint64_t small_room; /* to ask for with blocks that may have their word beside: see beside.h, */
     uint64_t elsewhere;  /* and how many of late had it not */
+    uint64_t has_wide;   /* a caller with TRACK_KEY_WIDE is or was among those below */
     struct tracker *tracker;
     int64_t sample_left;  /* bytes until the next sampled block, when the budget was given, */
     int64_t granted;      /* which was so much then */

@@ -285,6 +285,8 @@ INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
         links_clear(small, LINKS_SMALL);
         return small_done(t, small, bytes, caller);
     }
+    if (unlikely(t->has_wide && is_wide(t, caller)))
+        return malloc_far(bytes, caller);
     void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
     if (unlikely(!block))
         return NULL;

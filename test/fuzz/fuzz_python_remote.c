@@ -78,21 +78,19 @@ static void names_try(struct memory *m, uint16_t version)
         memcpy(&ask.calls[i].at, m->at + 24 * i + 8, 8);
         memcpy(&ask.calls[i].captured, m->at + 24 * i + 16, 8);
     }
-    for (int round = 0; round < 2; round++) {
-        m->pieces_left = n * PYTHON_CALL_PIECES;
-        m->bytes_left = n * PYTHON_CALL_BYTES;
-        if (python_objects_names(&ask, memory_read, m, &told) < 0)
-            return;
-        for (size_t i = 0; i < n; i++) {
-            const struct python_call_told *t = &told.calls[i];
-            text_check(t->script.function, sizeof(t->script.function));
-            text_check(t->script.file, sizeof(t->script.file));
-            if (t->lines_used > PYTHON_LINES_MAX || (t->state == PYTHON_CALL_NAMED && !t->check) ||
-                (t->state == PYTHON_CALL_HOLDS && !ask.calls[i].kept))
+    m->pieces_left = n * PYTHON_CALL_PIECES;
+    m->bytes_left = n * PYTHON_CALL_BYTES;
+    if (python_objects_names(&ask, memory_read, m, &told) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct python_call_told *t = &told.calls[i];
+        text_check(t->script.function, sizeof(t->script.function));
+        text_check(t->script.file, sizeof(t->script.file));
+        if (t->n_witnesses > PYTHON_WITNESSES || (t->named && !t->check))
+            abort();
+        for (uint32_t w = 0; w < t->n_witnesses; w++)
+            if (t->witnesses[w].bytes > PYTHON_LINES_MAX)
                 abort();
-            ask.calls[i].kept = t->check;
-            ask.calls[i].lines_used = t->lines_used;
-        }
     }
 }
 

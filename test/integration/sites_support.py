@@ -9,7 +9,7 @@ import tempfile
 from cli_support import BUILD, ENVIRONMENT, LIBRARY, CommandTest, memoir
 
 CLIENT = BUILD / "test/integration/sites_client"
-FIGURES = ("live_bytes", "live_blocks", "allocated_bytes", "allocated_blocks")
+FIGURES = ("bytes", "blocks", "allocated", "allocated_blocks")
 
 
 class SitesTest(CommandTest):

@@ -206,10 +206,9 @@ class TrackedTest(ApiTest):
         local = self.memoir("sites", process.pid, "--json", "--dir", self.books, "--by", "stack")
         answer = self.valid(self.get(f"/processes/{process.pid}/stacks",
                                      show="bytes,blocks,allocated,allocated_blocks,functions,estimated"), "Table")
-        keys = {"bytes": "live_bytes", "blocks": "live_blocks", "allocated": "allocated_bytes",
-                "allocated_blocks": "allocated_blocks", "estimated": "estimate"}
+        keys = ("bytes", "blocks", "allocated", "allocated_blocks", "estimated")
         self.assertEqual([[s[k] for k in keys] + [";".join(s["functions"])] for s in answer["rows"]],
-                         [[s[k] for k in keys.values()] + [s["stack"]] for s in local["sites"]])
+                         [[s[k] for k in keys] + [s["stack"]] for s in local["sites"]])
         stacks = {s["functions"][-2]: s["bytes"] for s in answer["rows"] if s["functions"][-1] == "ask"}
         self.assertEqual(stacks, {"path_left": 2_250_000, "path_right": 750_000})
         folded = subprocess.run([MEMOIR, "flame", str(process.pid), "--dir", self.books, "--export", "folded"],

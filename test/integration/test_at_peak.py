@@ -33,10 +33,10 @@ class AtPeak(SitesTest):
     def check(self, *options):
         text, told = self.end(*self.run_it(*options))
         heap = told["heap"]
-        self.assertLess(heap["live_bytes"], heap["peak_bytes"] / 3)
-        self.assertAlmostEqual(sum(s["at_peak_bytes"] for s in told["sites"]), heap["peak_bytes"], delta=heap["peak_error_bytes"])
-        self.assertLess(heap["peak_error_bytes"], heap["peak_bytes"] / 20)
-        self.expect({s["function"]: s["at_peak_bytes"] for s in told["sites"]}, heap["peak_error_bytes"])
+        self.assertLess(heap["bytes"], heap["peak"] / 3)
+        self.assertAlmostEqual(sum(s["at_peak"] for s in told["sites"]), heap["peak"], delta=heap["peak_error"])
+        self.assertLess(heap["peak_error"], heap["peak"] / 20)
+        self.expect({s["function"]: s["at_peak"] for s in told["sites"]}, heap["peak_error"])
         after = text[text.index("held at the peak:"):].splitlines()
         self.assertRegex(after[1], r"^memoir: +4[12]\.\d MB in +\d+ blocks  .*ask_large")
         self.assertIn("ask_later", text[:text.index("held at the peak:")])
@@ -56,20 +56,20 @@ class AtPeak(SitesTest):
         now, then = self.document(pid), self.document(pid, "--at-peak")
         self.assertEqual((now["at_peak"], then["at_peak"]), (False, True))
         error = 5_000_000
-        self.expect({s["function"]: s["live_bytes"] for s in then["sites"]}, error)
-        self.assertEqual(sum(s["live_bytes"] for s in then["sites"]), then["live_bytes"])
+        self.expect({s["function"]: s["bytes"] for s in then["sites"]}, error)
+        self.assertEqual(sum(s["bytes"] for s in then["sites"]), then["bytes"])
         self.assertIn("ask_later", now["sites"][0]["site"])
         self.assertRegex(self.sites(pid, "--at-peak").stdout, r"at the peak in [\d,]+ blocks")
         # The same by stack, as a flame graph and as a table.
         stacks = self.document(pid, "--at-peak", "--by", "stack")
-        self.assertEqual(stacks["live_bytes"], then["live_bytes"])
+        self.assertEqual(stacks["bytes"], then["bytes"])
         flame = memoir("flame", pid, "--dir", self.dir, "--at-peak", "--text", check=0).stdout
         self.assertIn("ask_large", flame)
         self.assertIn("at the peak", flame)
         rows = json.loads(memoir("query", "sites", "--where", f"pid={pid}", "--show", "site,bytes,at_peak", "--sort", "-at_peak",
                                  "--dir", self.dir, "--json", check=0).stdout)["rows"]
         self.assertIn("ask_large", rows[0]["site"])
-        self.assertEqual(sum(r["at_peak"] for r in rows), then["live_bytes"])
+        self.assertEqual(sum(r["at_peak"] for r in rows), then["bytes"])
         program.communicate(timeout=60)
 
 

@@ -257,6 +257,9 @@ class Budget(AttachTest):
             held, _ = program.live(*command)
         status = heap.status()
         self.assertTrue(status["estimate"])
+        self.assertTrue(status["probe_measured"])  # on this machine: 900 ns, more beside other programs
+        self.assertTrue(150 < status["probe_ns"] < 30000 and status["probe_ns"] != 1000, status)
+        self.assertGreater(status["figures_age"], 0)
         self.assertGreater(status["cpu_permille"], 100)  # of the last look: less than the budget beside other programs
         return held, status, heap
 
@@ -297,6 +300,7 @@ class Budget(AttachTest):
             held = program.live("mixed", 200)
         self.assertEqual(heap.live(), held)
         self.assertFalse(heap.status()["estimate"])
+        self.assertEqual(heap.status()["figures_age"], 0)
 
 
 class Views(AttachTest):
@@ -310,9 +314,9 @@ class Views(AttachTest):
         program("leak", 3000)
         heap.ask("flush")
         sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
-        largest = max(sites, key=lambda s: s["live_bytes"])
+        largest = max(sites, key=lambda s: s["bytes"])
         self.assertEqual(largest["module"], str(CPP), "the library's operator new")
-        self.assertGreaterEqual(largest["live_bytes"], 2900 * 1000)
+        self.assertGreaterEqual(largest["bytes"], 2900 * 1000)
         flame = self.memoir("flame", program.pid, "--dir", heap.books).stdout
         self.assertIn("leak", flame)
         self.assertIn("main", flame)
@@ -325,7 +329,7 @@ class Views(AttachTest):
         rows = self.json("query", "processes", "--show", "pid,heap,blocks", "--dir", heap.books)["rows"]
         self.assertEqual(rows, [{"pid": program.pid, "heap": 1000000, "blocks": 1000, "at_least": ["heap", "blocks"]}])
         sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
-        self.assertEqual([s["live_bytes"] for s in sites], [1000000])
+        self.assertEqual([s["bytes"] for s in sites], [1000000])
         self.assertIn("alloc_some", str(sites[0]))
 
     def test_refusals_are_clear(self):

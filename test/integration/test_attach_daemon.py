@@ -2,8 +2,11 @@
 
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
 import unittest
 
 from api_support import MEMOIR, ApiTest
@@ -72,6 +75,17 @@ class AttachDaemonTest(ApiTest):
         audit = [json.loads(line)["what"] for line in (self.state / "audit.jsonl").read_text().splitlines()]
         self.assertEqual(audit, [f"tracking of PID {program.pid} on", f"tracking of PID {program.pid} off"])
 
+    def test_estimates_say_as_of_when_they_are(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        self.assertIsNone(self.tracking(program.pid)["as_of"])  # exact
+        def busy():
+            program("mixed", 500)
+            return self.tracking(program.pid)["as_of"]
+        self.eventually(busy, lambda when: when is not None, "it is above the budget")
+        self.valid(self.get(f"/processes/{program.pid}"), "Process")
+
     def test_children_are_attached_with_it_and_left_with_it(self):
         self.api()
         program = self.program()
@@ -132,6 +146,36 @@ class AttachDaemonTest(ApiTest):
         self.eventually(lambda: self.heap(program.pid), lambda n: n == 2000, "the count went on")
         self.switch(program.pid, False)
         self.eventually(lambda: self.observer(program.pid), lambda o: o is None, "its observer ends")
+
+    def elsewhere(self):
+        """From now on another memoird is meant: with directories and sockets of its own."""
+        before = self.books, self.state, self.path, self.http
+        self.books = pathlib.Path(tempfile.mkdtemp(prefix="memoir-test-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, self.books, True)
+        self.books.chmod(0o1777)
+        self.state = self.folder / "state2"
+        self.path, self.http = (str(self.folder / name) for name in ("native2.sock", "http2.sock"))
+        return before
+
+    def test_memoirds_with_other_directories_leave_each_other_s_observers_alone(self):
+        daemon = self.api()
+        program = self.program()
+        self.attached(program)
+        first = self.elsewhere()
+        self.api()
+        off = self.request("POST", f"/processes/{program.pid}/tracking", {"on": False})
+        self.assertEqual(off.status, 409, off.body)
+        on = self.request("POST", f"/processes/{program.pid}/tracking", {"on": True})
+        self.assertNotEqual(on.status, 200)
+        self.assertIn("with another directory", on.json()["detail"])
+        daemon.kill()
+        daemon.popen.wait()
+        off = self.request("POST", f"/processes/{program.pid}/tracking", {"on": False})
+        self.assertEqual(off.status, 409, off.body)  # the second has not taken it over
+        self.books, self.state, self.path, self.http = first
+        self.api()
+        program("alloc", 10, 100)
+        self.eventually(lambda: self.heap(program.pid), lambda n: n == 1000, "the count of the first goes on")
 
     def test_an_ended_process_is_retired_with_what_it_held(self):
         self.api()

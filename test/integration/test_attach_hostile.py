@@ -83,7 +83,7 @@ class Places(AttachTest):
         self.assertEqual(program.live("alloc", 10, 100), heap.live())
         heap.ask("flush")
         sites = self.json("sites", program.pid, "--dir", heap.books)["sites"]
-        self.assertEqual([s["live_bytes"] for s in sites], [1000])
+        self.assertEqual([s["bytes"] for s in sites], [1000])
         self.assertEqual(differences(heap.process.pid), 0, "its own C library has no probe")
 
 

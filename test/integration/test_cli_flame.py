@@ -180,7 +180,7 @@ class Flame(SitesTest):
         self.assertEqual(profile.default, "inuse_space")
         sites = self.document(self.pid, "--by", "stack")
         sums = [sum(values) for values in zip(*(s[1] for s in profile.samples))]
-        self.assertEqual(sums, [sites["allocated_blocks"], sites["allocated_bytes"], sites["live_blocks"], sites["live_bytes"]])
+        self.assertEqual(sums, [sites["allocated_blocks"], sites["allocated"], sites["blocks"], sites["bytes"]])
         # Stack by stack the same, with the calls that were compiled into each other.
         ours = {tuple(f["function"] for f in r["frames"]): [r[f] for f in FIGURES] for r in sites["sites"]}
         # What has no name is "libc.so.6+0x2724a" there: libc's own symbols are not everywhere.
@@ -203,7 +203,7 @@ class Flame(SitesTest):
         self.assertEqual(lines["ask"], row["line"])
 
     def test_folded(self):
-        for flag, field in (("--live", "live_bytes"), ("--allocated", "allocated_bytes"), ("--blocks", "live_blocks")):
+        for flag, field in (("--live", "bytes"), ("--allocated", "allocated"), ("--blocks", "blocks")):
             lines = self.export("folded", flag).decode().splitlines()
             sites = self.document(self.pid, "--by", "stack")["sites"]
             theirs = {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
@@ -219,7 +219,7 @@ class Flame(SitesTest):
         frames = document["shared"]["frames"]
         self.assertTrue(all(set(f) <= {"name", "file"} and f["name"] for f in frames))
         sites = self.document(self.pid, "--by", "stack")
-        totals = [sites[f] for f in ("live_bytes", "allocated_bytes", "live_blocks", "allocated_blocks")]
+        totals = [sites[f] for f in ("bytes", "allocated", "blocks", "allocated_blocks")]
         self.assertEqual([p["endValue"] for p in document["profiles"]], totals)
         for profile in document["profiles"]:
             self.assertEqual(set(profile), {"type", "name", "unit", "samples", "weights", "startValue", "endValue"})
@@ -229,7 +229,7 @@ class Flame(SitesTest):
             self.assertEqual(sum(profile["weights"]), profile["endValue"])
         live = document["profiles"][0]
         theirs = {";".join(frames[i]["name"] for i in s): w for s, w in zip(live["samples"], live["weights"])}
-        self.assertEqual(theirs, {r["stack"]: r["live_bytes"] for r in sites["sites"] if r["live_bytes"]})
+        self.assertEqual(theirs, {r["stack"]: r["bytes"] for r in sites["sites"] if r["bytes"]})
         self.assertEqual(json.loads(self.export("speedscope", "--allocated"))["activeProfileIndex"], 1)
 
     def test_a_saved_moment_gives_the_same(self):

@@ -34,21 +34,21 @@ class Sites(SitesTest):
         }
         self.assertEqual({k: tuple(r[f] for f in FIGURES) for k, r in rows.items()}, expected)
         self.assertEqual(tuple(document[f] for f in FIGURES), tuple(map(sum, zip(*expected.values()))))
-        self.assertEqual(document["accounted_live_bytes"], document["live_bytes"])
+        self.assertEqual(document["accounted"], document["bytes"])
         self.assertEqual((document["pid"], document["program"], document["matched"]), (self.client.pid, "sites_client", 5))
         row = rows["ask", "heap"]
         source = (pathlib.Path(__file__).parent / "sites_client.c").read_text().splitlines()
-        self.assertEqual(pathlib.Path(row["file"]).name, "sites_client.c")
+        self.assertEqual(pathlib.Path(row["source_file"]).name, "sites_client.c")
         self.assertIn("memoir_alloc", source[row["line"] - 1])
         self.assertEqual(row["site"], f"sites_client.c:{row['line']} ask")
         self.assertEqual((row["module"], row["frame"].split("+")[0]), (str(CLIENT), str(CLIENT)))
         self.assertLess(row["age"], 600)
-        self.assertFalse(row["estimate"])
+        self.assertFalse(row["estimated"])
         device = rows["path_device", "dram"]
-        self.assertEqual((device["device"], device["device_name"], device["device_uid"]), (0, "Card", "CARD-0"))
+        self.assertEqual((device["ordinal"], device["device_name"], device["device_uid"]), (0, "Card", "CARD-0"))
 
     def test_the_order_is_what_was_asked_for(self):
-        live = [r["live_bytes"] for r in self.document(self.pid)["sites"]]
+        live = [r["bytes"] for r in self.document(self.pid)["sites"]]
         self.assertEqual(live, sorted(live, reverse=True))
         self.assertEqual(self.document(self.pid, "--allocated")["sites"][1]["function"], "path_churn")
         self.assertEqual(self.document(self.pid, "--blocks")["sites"][0]["function"], "ask")
@@ -79,8 +79,8 @@ class Sites(SitesTest):
                 "path_direct<obey<main", "path_device<obey<main", "path_churn<obey<main",
             },
         )
-        self.assertEqual(stacks["ask<path_left<obey<main"]["live_bytes"], 1000)
-        self.assertEqual(stacks["ask<path_right<obey<main"]["live_bytes"], 500)
+        self.assertEqual(stacks["ask<path_left<obey<main"]["bytes"], 1000)
+        self.assertEqual(stacks["ask<path_right<obey<main"]["bytes"], 500)
         frames = stacks["ask_inlined<path_inlined<obey<main"]["frames"]
         self.assertEqual([f["inlined"] for f in frames[:3]], [True, False, False])
         self.assertEqual(frames[0]["offset"], frames[1]["offset"])
@@ -109,7 +109,7 @@ class Sites(SitesTest):
 
     def test_csv(self):
         rows = list(csv.DictReader(io.StringIO(self.sites("--csv", self.pid).stdout, newline="")))
-        self.assertEqual([int(r["live_bytes"]) for r in rows], [60000, 4096, 1500, 70, 0])
+        self.assertEqual([int(r["bytes"]) for r in rows], [60000, 4096, 1500, 70, 0])
         self.assertEqual(rows[0]["function"], "path_direct")
         self.assertEqual(len(self.sites("--csv", "--no-header", self.pid).stdout.splitlines()), 5)
 
@@ -123,7 +123,7 @@ class Sites(SitesTest):
         self.client.kill()
         self.client.wait()
         after = self.document(self.pid)
-        self.assertEqual([r["live_bytes"] for r in after["sites"]], [r["live_bytes"] for r in before["sites"]])
+        self.assertEqual([r["bytes"] for r in after["sites"]], [r["bytes"] for r in before["sites"]])
         self.assertEqual(after["sites"][0]["function"], "path_direct")
 
     def test_all_processes_of_a_program_are_taken_together(self):
@@ -132,13 +132,13 @@ class Sites(SitesTest):
         rows = self.by_function(document)
         self.assertEqual((document["processes"], document["pid"]), (2, None))
         self.assertEqual(tuple(rows["ask", "heap"][f] for f in FIGURES), (1510, 3, 3510, 4))
-        self.assertEqual(rows["path_direct", "heap"]["live_bytes"], 60005)
+        self.assertEqual(rows["path_direct", "heap"]["bytes"], 60005)
         self.assertIn("2 processes of sites_client: ", self.sites("sites_client").stdout)
 
     def test_callers_alone_are_enough(self):
         client = self.start("left 1 100", "right 2 11", "direct 3 5", stacks="caller")
         rows = self.by_function(self.document(str(client.pid)))
-        self.assertEqual((rows["ask", "heap"]["live_bytes"], rows["ask", "heap"]["sites"]), (111, 1))
+        self.assertEqual((rows["ask", "heap"]["bytes"], rows["ask", "heap"]["call_sites"]), (111, 1))
         text = self.sites(str(client.pid), "--stacks").stdout
         self.assertIn("(who called it is not known)", text)
 
@@ -171,14 +171,14 @@ class Moments(SitesTest):
         document = self.document("--diff", self.before, self.pid)
         rows = {r["function"]: r for r in document["sites"]}
         self.assertEqual([r["function"] for r in document["sites"]], ["ask", "ask_inlined", "path_direct"])
-        change = ("live_bytes_change", "live_bytes", "live_bytes_before", "live_blocks_change", "allocated_bytes_change")
+        change = ("bytes_change", "bytes", "bytes_before", "blocks_change", "allocated_change")
         self.assertEqual(tuple(rows["ask"][f] for f in change), (9700, 11000, 1300, 1, 10000))
         self.assertEqual(tuple(rows["ask_inlined"][f] for f in change), (8, 8, 0, 1, 8))
         self.assertEqual(tuple(rows["path_direct"][f] for f in change), (0, 50, 50, 0, 0))
         stacks = self.document("--diff", self.before, self.pid, "--by", "stack")["sites"]
-        self.assertEqual([r["live_bytes_change"] for r in stacks], [10000, 8, 0, -300])
+        self.assertEqual([r["bytes_change"] for r in stacks], [10000, 8, 0, -300])
         turned = self.document("--diff", self.pid, self.before)["sites"]
-        self.assertEqual([r["live_bytes_change"] for r in turned], [0, -8, -9700])
+        self.assertEqual([r["bytes_change"] for r in turned], [0, -8, -9700])
         self.assertEqual(len(self.document("--diff", self.before, self.pid, "--min", "100")["sites"]), 1)
 
     def test_what_changed_on_the_screen(self):
@@ -195,7 +195,7 @@ class Moments(SitesTest):
     def test_another_run_is_compared_by_its_code(self):
         other = self.start("left 1 1000", "right 2 300", "direct 3 51")
         rows = self.document("--diff", self.before, str(other.pid))["sites"]
-        self.assertEqual([(r["function"], r["live_bytes_change"]) for r in rows], [("path_direct", 1), ("ask", 0)])
+        self.assertEqual([(r["function"], r["bytes_change"]) for r in rows], [("path_direct", 1), ("ask", 0)])
 
     def test_another_build_is_compared_by_its_names(self):
         """A copy with another build-id and the same names."""
@@ -210,7 +210,7 @@ class Moments(SitesTest):
         other = self.start("left 1 1000", "right 2 301", "direct 3 50", program=copy)
         for by, n in (("caller", 2), ("stack", 3), ("function", 2)):
             rows = self.document("--diff", self.before, str(other.pid), "--by", by)["sites"]
-            self.assertEqual([r["live_bytes_change"] for r in rows], [1] + [0] * (n - 1), by)
+            self.assertEqual([r["bytes_change"] for r in rows], [1] + [0] * (n - 1), by)
 
     def test_rates(self):
         child = subprocess.Popen(
@@ -226,20 +226,20 @@ class Moments(SitesTest):
             self.tell(self.client, f"left {next(ids)} 4096")
             document = json.loads(child.stdout.readline())
             row = next(r for r in document["sites"] if r["function"] == "ask")
-            self.assertGreater(document["seconds"], 0.09)
-            asked = row["allocated_bytes_per_second"]
-            held = row["live_bytes_per_second"]
+            self.assertGreater(document["interval"], 0.09)
+            asked = row["allocated_rate"]
+            held = row["growth"]
             self.assertEqual(asked, held)
             if asked:
                 # One or more blocks of 4,096 in that time, and as many calls.
-                blocks = asked * document["seconds"] / 4096
+                blocks = asked * document["interval"] / 4096
                 self.assertAlmostEqual(blocks, round(blocks), delta=0.01)
-                self.assertAlmostEqual(row["calls_per_second"], round(blocks) / document["seconds"], delta=1)
+                self.assertAlmostEqual(row["calls_rate"], round(blocks) / document["interval"], delta=1)
 
     def test_two_looks_end_by_themselves(self):
         text = self.sites(self.pid, "--for", "0.1").stdout
         self.assertIn("sites_client (PID", text)
-        self.assertEqual(self.document(self.pid, "--for", "0.1")["sites"][0]["allocated_bytes_per_second"], 0)
+        self.assertEqual(self.document(self.pid, "--for", "0.1")["sites"][0]["allocated_rate"], 0)
 
     def test_files_of_others_are_refused(self):
         bad = self.files / "bad.sites"
@@ -283,8 +283,8 @@ class Many(SitesTest):
         """2^13 stacks of one caller: nothing is lost, and the names take no time worth noting."""
         client = self.start("tree 13 64")
         document = self.document(str(client.pid), "--by", "stack")
-        self.assertEqual((document["matched"], document["live_bytes"]), (8192, 8192 * 64))
-        self.assertEqual({r["live_bytes"] for r in document["sites"]}, {64})
+        self.assertEqual((document["matched"], document["bytes"]), (8192, 8192 * 64))
+        self.assertEqual({r["bytes"] for r in document["sites"]}, {64})
         self.assertEqual(len({r["stack"] for r in document["sites"]}), 8192)
         self.assertEqual(len(self.document(str(client.pid))["sites"]), 1)
 

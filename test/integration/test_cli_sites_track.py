@@ -30,17 +30,17 @@ class Tracked(SitesTest):
         lines, stacks = self.document(pid), self.document(pid, "--by", "stack")
         ask = self.of_ask(lines)
         self.assertEqual([tuple(r[f] for f in FIGURES) for r in ask], [(3000000, 3000, 4000000, 4000)])
-        self.assertFalse(ask[0]["estimate"])
+        self.assertFalse(ask[0]["estimated"])
         source = (pathlib.Path(__file__).parent / "sites_malloc.c").read_text().splitlines()
         self.assertIn("malloc(BYTES)", source[ask[0]["line"] - 1])
         # The stacks of the line are estimates, whose sum is the line's figure in every measure.
         found = self.of_ask(stacks)
-        self.assertTrue(all(r["estimate"] for r in found))
+        self.assertTrue(all(r["estimated"] for r in found))
         for field in FIGURES:
             self.assertEqual(sum(r[field] for r in found), ask[0][field])
             self.assertEqual(stacks[field], lines[field])
             self.assertEqual(sum(r[field] for r in stacks["sites"]), lines[field])
-        shares = {r["frames"][1]["function"]: r["allocated_bytes"] / 4000000 for r in found}
+        shares = {r["frames"][1]["function"]: r["allocated"] / 4000000 for r in found}
         self.assertEqual(set(shares), {"path_left", "path_right"})
         self.assertTrue(0.55 < shares["path_left"] < 0.92, shares)  # three quarters; 250 samples
         text = self.sites(pid, "--by", "stack").stdout
@@ -55,7 +55,7 @@ class Tracked(SitesTest):
         figures = {r["frames"][1]["function"]: tuple(r[f] for f in FIGURES) for r in stacks}
         self.assertEqual(figures["path_left"], (2250000, 2250, 3000000, 3000))
         self.assertEqual(figures["path_right"], (750000, 750, 1000000, 1000))
-        self.assertEqual({r["estimate"] for r in stacks}, {False})
+        self.assertEqual({r["estimated"] for r in stacks}, {False})
 
     def question(self, *words):
         document = json.loads(memoir(*words, "--dir", self.dir, "--json", check=0).stdout)
@@ -96,11 +96,11 @@ class Tracked(SitesTest):
         program.stdin.flush()
         self.assertEqual(program.stdout.readline(), b"more\n")
         rows = self.document("--diff", before, pid)["sites"]
-        self.assertEqual((rows[0]["function"], rows[0]["live_bytes_change"], rows[0]["live_blocks_change"]), ("ask", 500000, 500))
+        self.assertEqual((rows[0]["function"], rows[0]["bytes_change"], rows[0]["blocks_change"]), ("ask", 500000, 500))
 
     def test_the_picture_adds_up_to_the_lines(self):
         _, pid = self.run_tracked("--sample", "16K")
-        total = self.document(pid)["live_bytes"]
+        total = self.document(pid)["bytes"]
         folded = memoir("flame", "--dir", self.dir, pid, "--export", "folded", check=0).stdout
         self.assertEqual(sum(int(line.rpartition(" ")[2]) for line in folded.splitlines()), total)
         self.assertIn(";path_left;ask ", folded)

@@ -31,7 +31,7 @@ class Membership(ClusterTest):
         answer = n1.query(table="system", by="node", show="total", scope="cluster")
         self.assertEqual({row["node"] for row in rows(answer)}, {"n1", "n2"})
         self.assertEqual([m["node"] for m in answer["cluster"]["missing"]], ["n3"])
-        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
+        self.assertLess(answer["cluster"]["took"], crowded(0.11))
         self.wait_until(lambda: n1.states()["n3"] == "unreachable", "n3 is unreachable")
         self.assertLess(time.monotonic() - died, crowded(5))
         answer = n2.query(table="system", by="node", show="total", scope="cluster")
@@ -48,7 +48,7 @@ class Membership(ClusterTest):
         self.addCleanup(os.kill, n3.process.pid, signal.SIGCONT)
         answer = n1.query(table="system", by="node", show="total", scope="cluster")
         self.assertEqual([m["why"] for m in answer["cluster"]["missing"]], ["no sign of life"])
-        self.assertLess(answer["cluster"]["took_ms"], 1000 * crowded(0.11))
+        self.assertLess(answer["cluster"]["took"], crowded(0.11))
         self.wait_until(lambda: n2.states()["n3"] == "unreachable", "n3 is unreachable")
         os.kill(n3.process.pid, signal.SIGCONT)
         self.wait_until(lambda: n2.states()["n3"] == "alive", "n3 is back")
@@ -120,7 +120,7 @@ class Membership(ClusterTest):
             return n1.query(table="system", by="node", show="total", scope="cluster")
 
         self.wait_until(lambda: asked()["cluster"]["answered"] == 2, "a slow node answers")
-        self.assertGreater(asked()["cluster"]["took_ms"], 40)
+        self.assertGreater(asked()["cluster"]["took"], 0.04)
         # Nothing comes through, as when packets are lost and sent again: it is missing, and not counted as 0.
         link.flows.clear()
         answer = asked()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from daemon_fixture import BUILD, NOBODY, PATIENCE_S, DaemonTest, as_user
+from daemon_fixture import BUILD, MEMOIRD, NOBODY, PATIENCE_S, DaemonTest, as_user
 
 MEMOIR = BUILD / "src/cli/memoir"
 FAST = ("--history-flush=100ms", "--refresh=100ms", "--socket=none", "--tt-socket=none", "--history-processes=0")
@@ -38,12 +38,33 @@ class HistoryTest(DaemonTest):
             return {}
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         document = json.loads(done.stdout)
-        self.assertEqual(document["schema"], "memoir.history/1")
-        return {(s.get("pid"), "host" if s["device"] is None else s["device_name"], s["space"]): s for s in document["series"]}
+        self.assertEqual(document["schema"], "memoir.history/2")
+        return {(s.get("pid"), s.get("device_name", "host"), s["name"].split(".")[-1]): s for s in document["series"]}
+
+    def check_described(self, document):
+        """The document is that of the API: all keys are described, and none that is required is missing."""
+        api = json.loads(subprocess.run([str(MEMOIRD), "--print-api"], capture_output=True, check=True, timeout=PATIENCE_S).stdout)
+        schema = api["components"]["schemas"]["History"]
+        series = schema["properties"]["series"]["items"]
+        for where, what in ((document, schema), *((s, series) for s in document["series"])):
+            self.assertLessEqual(set(what["required"]), set(where))
+            self.assertLessEqual(set(where), set(what["properties"]))
+        self.assertEqual(document["schema"], schema["properties"]["schema"]["const"])
+        for s in document["series"]:
+            self.assertEqual((len(s["last"]), len(s["max"])), (len(document["t"]),) * 2)
+        self.assertEqual([b - a for a, b in zip(document["t"], document["t"][1:])], [document["step"]] * (len(document["t"]) - 1))
+
+    @staticmethod
+    def latest(series):
+        return [v for v in series["last"] if v is not None][-1]
+
+    @staticmethod
+    def largest(series):
+        return max(v for v in series["max"] if v is not None)
 
     def values(self, *arguments, key):
         series = self.series(*arguments).get(key)
-        return [v for v in series["last_values"] if v is not None] if series else []
+        return [v for v in series["last"] if v is not None] if series else []
 
     def wait_for_value(self, value, *arguments, key):
         self.wait_until(lambda: value in self.values(*arguments, key=key), f"{value} in {key}")
@@ -106,8 +127,8 @@ class Machine(HistoryTest):
                  "kernel_stacks", "percpu", "hugetlb", "free", "unattributed")
         self.wait_until(lambda: (None, "host", "total") in self.series("--system"), "it is noted")
         series = self.series("--system")
-        total = series[None, "host", "total"]["last"]
-        self.assertGreaterEqual(sum(series[None, "host", part]["last"] for part in parts), total)
+        total = self.latest(series[None, "host", "total"])
+        self.assertGreaterEqual(sum(self.latest(series[None, "host", part]) for part in parts), total)
         self.assertNotIn((None, "host", "total"), self.series())
         self.assertIn("whole machine", self.history("--system", "--pid=1", status=2).stderr)
         self.assertIn("is not a valid PID", self.history("4soon", status=2).stderr)
@@ -199,8 +220,8 @@ class Machine(HistoryTest):
         for name in ("pressure", "stall"):
             self.assertEqual((None, "host", name) in series, measured)
             if measured:
-                self.assertEqual(series[None, "host", name]["unit"], "percent")
-                self.assertLessEqual(series[None, "host", name]["max"], 100)
+                self.assertEqual(series[None, "host", name]["kind"], "percent")
+                self.assertLessEqual(self.largest(series[None, "host", name]), 100)
         if measured:
             self.assertRegex(self.history("--system").stdout, r"pressure .* \d+\.\d\d %")
 
@@ -221,13 +242,13 @@ class Writing(HistoryTest):
         self.assertEqual(self.values(key=(None, "host", "heap"))[-1], 0)
         # Each process keeps its own figures, and the largest value of the device stays.
         series = self.series("--by=process")
-        self.assertEqual(series[first.pid, "card", "dram"]["max"], 10000)
-        self.assertEqual(series[first.pid, "host", "heap"]["last"], 1000)
-        self.assertGreater(series[first.pid, "host", "rss"]["last"], 100000)
-        self.assertEqual(series[second.pid, "card", "dram"]["last"], 5000)
-        self.assertEqual(self.series()[None, "card", "dram"]["max"], 15000)
+        self.assertEqual(self.largest(series[first.pid, "card", "dram"]), 10000)
+        self.assertEqual(self.latest(series[first.pid, "host", "heap"]), 1000)
+        self.assertGreater(self.latest(series[first.pid, "host", "rss"]), 100000)
+        self.assertEqual(self.latest(series[second.pid, "card", "dram"]), 5000)
+        self.assertEqual(self.largest(self.series()[None, "card", "dram"]), 15000)
         blocks = self.series("--blocks", "--by=process")
-        self.assertEqual(blocks[first.pid, "host", "all"]["last"], 12)
+        self.assertEqual(self.latest(blocks[first.pid, "host", "all"]), 12)
 
     def test_killed_daemon_loses_no_more_than_a_flush(self):
         client = self.client("device=card", "dram=10x1000", "ready", "wait")
@@ -363,9 +384,16 @@ class Showing(HistoryTest):
         self.assertEqual(list(self.series("--device=0", "--space=dram")), [(None, "card", "dram")])
         self.assertNotIn((None, "card", "dram"), self.series("--device=host"))
 
+    def test_the_document_is_that_of_the_api(self):
+        for flags in ([], ["--by=user"], ["--by=program"], ["--system"], ["--device=card"], ["--blocks"]):
+            with self.subTest(flags):
+                document = json.loads(self.history("--since=5m", "--json", *flags).stdout)
+                self.assertTrue(document["series"])
+                self.check_described(document)
+
     def test_csv_has_a_row_a_point(self):
         rows = list(csv.DictReader(io.StringIO(self.history("--csv", "--step=1s", "--device=card").stdout)))
-        self.assertEqual({(row["device"], row["device_name"]) for row in rows}, {("0", "card")})
+        self.assertEqual({(row["ordinal"], row["device_name"]) for row in rows}, {("0", "card")})
         self.assertIn(("10000", "10000"), {(row["last"], row["max"]) for row in rows})
 
     def test_a_kind_of_memory_that_does_not_exist_is_a_mistake(self):

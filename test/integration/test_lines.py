@@ -36,7 +36,7 @@ class Lines(CommandTest):
 
     @staticmethod
     def held(rows, site):
-        return sum(row["live_bytes"] for row in rows if row["site"] == site)
+        return sum(row["bytes"] for row in rows if row["site"] == site)
 
     def check_sites(self, rows):
         exact = {
@@ -56,8 +56,8 @@ class Lines(CommandTest):
         self.assertEqual(via[line("grab", "grab_most")], "grab")
         self.assertIsNone(via[line("node", "node_new")])
         self.assertIn("std::vector<…>", via[line("vector", "table_add")])
-        strangers = sum(row["live_bytes"] for row in rows if "cpp_lines.cpp" not in row["site"])
-        self.assertLess(strangers, 0.02 * sum(row["live_bytes"] for row in rows))
+        strangers = sum(row["bytes"] for row in rows if "cpp_lines.cpp" not in row["site"])
+        self.assertLess(strangers, 0.02 * sum(row["bytes"] for row in rows))
 
     def test_sites_name_the_lines_of_the_program(self):
         """As compilers optimise it, and as they do not, where all of the library is there as functions."""
@@ -65,7 +65,7 @@ class Lines(CommandTest):
             child, pid = self.run_tracked(program)
             document = self.document("sites", pid)
             self.check_sites(document["sites"])
-            self.assertEqual(sum(row["live_bytes"] for row in document["sites"]), document["live_bytes"])
+            self.assertEqual(sum(row["bytes"] for row in document["sites"]), document["bytes"])
             child.stdin.close()
             child.wait(timeout=30)
 
@@ -99,14 +99,14 @@ class Lines(CommandTest):
 
     def made_rows(self, pid):
         rows = self.document("sites", pid)["sites"]
-        return [row for row in rows if row["live_blocks"] >= 100 and row["live_bytes"] > 100_000]
+        return [row for row in rows if row["blocks"] >= 100 and row["bytes"] > 100_000]
 
     def test_code_made_at_run_time_is_one_place(self):
         """Made anew in 200 places, it is one site, of all its blocks; a growing one stays one that grows."""
         for options in ([], ["--stacks", "all"]):
             child, pid = self.run_tracked(MADE_CODE, *options)
             (row,) = self.made_rows(pid)
-            self.assertEqual((row["live_blocks"], row["live_bytes"]), (20000, 20000 * 2000))
+            self.assertEqual((row["blocks"], row["bytes"]), (20000, 20000 * 2000))
             self.assertTrue("[JIT]" in (row["site"], row["via"]), row)
             child.stdin.close()
             child.wait(timeout=30)
@@ -114,7 +114,7 @@ class Lines(CommandTest):
     def test_code_made_at_run_time_has_the_name_that_perf_knows(self):
         child, pid = self.run_tracked(MADE_CODE, arguments=["map"])
         (row,) = self.made_rows(pid)
-        self.assertEqual((row["live_blocks"], row["site"]), (20000, "made_grow"))
+        self.assertEqual((row["blocks"], row["site"]), (20000, "made_grow"))
         self.assertIn("made_grow", memoir("flame", "--dir", self.dir, "--export", "folded", pid, check=0).stdout)
         child.stdin.close()
         child.wait(timeout=30)

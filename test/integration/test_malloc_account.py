@@ -180,11 +180,11 @@ class Chains(Accounted, test_track.TrackTest):
         self.assertRegex(chain[1], r"^peak 300 B( \(or up to [\d.]+ k?B more\))?; 3 allocations, 600 B in all; 300 B in 1 block held at the end\n"
                                    r"memoir: +300 B in +1 block +(chains.c:\d+ )?suspended\n$")
         document = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual([document["chain"][name] for name in ("live_bytes", "live_blocks", *self.NAMES)],
+        self.assertEqual([document["chain"][name] for name in ("bytes", "blocks", "allocated", "allocated_blocks", "freed", "freed_blocks")],
                          [300, 1, 600, 3, 300, 2])
-        held = {space: sum(s["live_bytes"] for s in document["sites"] if s["space"] == space)
+        held = {space: sum(s["bytes"] for s in document["sites"] if s["space"] == space)
                 for space in ("heap", "chain")}
-        self.assertEqual(held, {space: document[space]["live_bytes"] for space in held})
+        self.assertEqual(held, {space: document[space]["bytes"] for space in held})
 
     def test_nothing_counts_without_accounting(self):
         process = self.start("track_chains", settings={"MEMOIR_MALLOC": "account=0"})

@@ -53,9 +53,9 @@ class PinningTest(ApiTest):
         self.assertIn("block", pinning["sites"][0]["site"])
         hot = max(pinning["sites"], key=lambda s: s["copies"])
         self.assertEqual((hot["advice"], hot["allocations"]), ("pin", 2))
-        self.assertAlmostEqual(hot["saves_each_s"], (hot["saved_s"] + hot["missed_s"]) / 2)
+        self.assertAlmostEqual(hot["saves_each"], (hot["saved"] + hot["missed"]) / 2)
         self.assertIsNotNone(pinning["kernel_pinned_bytes"])
-        self.assertEqual((pinning["staged_copies"], pinning["staged_saved_s"], pinning["touched_ahead_bytes"]), (0, 0, 0))  # small blocks
+        self.assertEqual((pinning["staged_copies"], pinning["staged_saved"], pinning["touched_ahead_bytes"]), (0, 0, 0))  # small blocks
 
     def test_processes_without_it_and_forged_files(self):
         self.api()

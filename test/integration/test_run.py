@@ -53,6 +53,16 @@ class RunTest(CommandTest):
 
 @unittest.skipUnless(os.geteuid() == 0, "mounts")
 class Places(RunTest):
+    def test_where_no_book_can_be_made_the_summary_says_so(self):
+        folder = self.folder()
+        folder.chmod(0o777)
+        out = folder / "out.json"
+        done = self.run_it("--json", out, "true", user=65534, group=65534, extra_groups=[])  # its directory of books is root's
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("'true' is not tracked: there is no place for its book: Permission denied", done.stderr)
+        told = json.loads(out.read_text())
+        self.assertEqual((told["tracked"], told["why_not"]), (False, "there is no place for its book"))
+
     def test_a_full_place_for_books_costs_no_figures(self):
         """Users share /run/memoir: where one has filled it, with files or with bytes, books are in the next place."""
         out = self.folder() / "out.json"
@@ -66,7 +76,7 @@ class Places(RunTest):
                                       env={**{k: v for k, v in ENVIRONMENT.items() if k != "MEMOIR_DIR"}, "XDG_RUNTIME_DIR": "/run/user/0"})
                 told = json.loads(out.read_text())
                 self.assertTrue(told["tracked"], told["why_not"])
-                self.assertGreater(told["heap"]["alloc_blocks"], 0)
+                self.assertGreater(told["heap"]["allocated_blocks"], 0)
                 self.assertEqual(done.stdout, "")  # no book stays
 
 
@@ -336,10 +346,10 @@ class Tracked(RunTest):
         out = self.folder() / "out.json"
         self.run_it("--json", out, self.PROGRAM, summary=False)
         document = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/1", 0, None))
+        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/2", 0, None))
         self.assertTrue(document["tracked"])
         site = document["sites"][0]
-        self.assertEqual((site["function"], site["line"], site["live_blocks"], site["live_bytes"]), ("step", 6, 200, 9600))
+        self.assertEqual((site["function"], site["line"], site["blocks"], site["bytes"]), ("step", 6, 200, 9600))
         self.assertEqual(document["losses"], 0)
         self.assertEqual(self.books(), [])
 
@@ -372,12 +382,12 @@ class Tracked(RunTest):
         return json.loads(out.read_text())
 
     def test_it_counts_whatever_became_of_the_books_before_it(self):
-        self.assertGreaterEqual(self.chain(3, [2])["heap"]["peak_bytes"], 50_000_000)
-        self.assertGreaterEqual(self.chain(4, [3, 4])["heap"]["peak_bytes"], 50_000_000)
+        self.assertGreaterEqual(self.chain(3, [2])["heap"]["peak"], 50_000_000)
+        self.assertGreaterEqual(self.chain(4, [3, 4])["heap"]["peak"], 50_000_000)
 
     def test_it_counts_after_many_images(self):
         told = self.chain(40, range(1, 41))
-        self.assertGreaterEqual(told["heap"]["peak_bytes"], 50_000_000)
+        self.assertGreaterEqual(told["heap"]["peak"], 50_000_000)
         self.assertEqual(list(self.dir.glob("*/.run-*")), [])
 
     def test_what_was_preloaded_stays_so(self):
@@ -449,7 +459,7 @@ class Watched(DaemonTest):
                 told = json.loads(summary.read_text())
                 self.assertTrue(told["tracked"], told)
                 if "leak_direct" in command[-1]:
-                    self.assertEqual((told["heap"]["live_bytes"], told["heap"]["live_blocks"]), (9600, 200))
+                    self.assertEqual((told["heap"]["bytes"], told["heap"]["blocks"]), (9600, 200))
         wait_for(lambda: not list(self.books.rglob("*.book")), "the end of the books")
         self.assertEqual(list(self.books.rglob(".run-*")), [])
         daemon.close()

@@ -142,6 +142,21 @@ class Requests(NativeTest):
         error = line.error({"query": {"show": "rss,nonsense"}})
         self.assertEqual((error["code"], error["part"], error["at"], error["length"]), ("bad-query", "show", 4, 8))
 
+    def test_query_about_the_past_is_refused_rather_than_answered_with_the_present(self):
+        self.native()
+        line, now = self.connect(), int(time.time())
+        for table, words in (("host", "takes long to read: ask for it over HTTP"), ("processes", "processes_past takes long"),
+                             ("buffers", "the past of the table buffers is not recorded"), ("cgroups", "is not recorded")):
+            error = line.error({"query": {"table": table, "since": now - 60}})
+            self.assertEqual(error["code"], "bad-query", table)
+            self.assertIn(words, error["message"], table)
+        for time_keys, words in (({"until": now}, "go with since"), ({"step": 5}, "go with since"),
+                                 ({"since": now, "until": now - 5}, "until must be later")):
+            self.assertIn(words, line.error({"query": {"table": "host", **time_keys}})["message"])
+        rows = line.ask({"query": {"table": "exited", "since": now - 60}})["result"]["rows"]
+        self.assertTrue(all(row["ended"] >= "2" for row in rows))
+        self.assertTrue(line.ask({"query": {"table": "system"}})["result"]["rows"])
+
     def test_query_sees_what_was_reported_just_before(self):
         self.native()
         line, other = self.with_device(), self.connect()

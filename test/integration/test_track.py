@@ -251,7 +251,11 @@ class Life(TrackTest):
                 self.assertEqual(process.wait(), 0, process.err.lines)
 
     def test_libraries_that_come_and_go_keep_their_counts_apart(self):
-        one, other = PROGRAMS / "libtrack_one.so", PROGRAMS / "libtrack_other.so"
+        for one, other in (("track_one", "track_other"), ("track_bare_one", "track_bare_other")):
+            with self.subTest(one=one):
+                self.come_and_go(PROGRAMS / f"lib{one}.so", PROGRAMS / f"lib{other}.so")
+
+    def come_and_go(self, one, other):
         process = self.start("track_life", "plugins", one, other)
         told = process.told("end")
         book = self.book(process.pid)
@@ -264,6 +268,12 @@ class Life(TrackTest):
         self.assertEqual(counts[str(other)], 20 * 10 * 70)
         process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
+
+    def test_a_library_without_build_id_costs_what_others_do(self):
+        done = subprocess.run([PROGRAMS / "track_life", "plugin_costs", PROGRAMS / "libtrack_one.so",
+                               PROGRAMS / "libtrack_bare_one.so"], env=self.environment(), check=True, capture_output=True, text=True)
+        usual, without = (float(word) for word in done.stdout.split())
+        self.assertLess(without, 4 * usual)
 
     def test_calls_before_and_after_main_count(self):
         command = f"MEMOIR_KEEP=$$ exec {PROGRAMS / 'track_life'} late"

@@ -121,10 +121,10 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(document["losses"], 0)
         heap = document["heap"]
         counted = struct.unpack("QQQ", (counts / str(document["pid"])).read_bytes())
-        self.assertEqual((heap["alloc_blocks"], heap["alloc_bytes"], heap["freed_blocks"]), counted)
+        self.assertEqual((heap["allocated_blocks"], heap["allocated"], heap["freed_blocks"]), counted)
         self.assertGreater(counted[0], 20)
-        self.assertEqual(sum(site["alloc_blocks"] for site in document["sites"]), heap["alloc_blocks"])
-        self.assertEqual(sum(site["live_bytes"] for site in document["sites"]), heap["live_bytes"])
+        self.assertEqual(sum(site["allocated_blocks"] for site in document["sites"]), heap["allocated_blocks"])
+        self.assertEqual(sum(site["bytes"] for site in document["sites"]), heap["bytes"])
 
 
 class EveryDay(ProgramTest):

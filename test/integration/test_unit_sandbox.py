@@ -1,6 +1,7 @@
 """memoird in the sandbox of its shipped unit: the capabilities, the list of system calls and the other restrictions."""
 
 import os
+import signal
 import subprocess
 import unittest
 
@@ -10,6 +11,7 @@ import test_trace_api
 import test_trust
 import unit_sandbox
 from daemon_fixture import NOBODY, as_user
+from observe_support import environment
 
 REASON = unit_sandbox.why_not()
 MIB = 1 << 20
@@ -102,13 +104,75 @@ class Tracing(test_trace_api.TraceTest):
         drive = self.drive()
         drive.ok("alloc", 5 * MIB)
         self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
-        parsers = [pid for pid, name in test_trust.Names.family(self, daemon.pid).items() if name == "memoir-parse"]
+        parsers = self.parsers(daemon)
         self.assertEqual(len(parsers), 1)
-        rights = test_trust.status(parsers[0])
+        self.unprivileged(parsers[0])
+
+    def parsers(self, daemon):
+        """Those that run: one that was killed is waited for when another one is needed."""
+        return [pid for pid, name in test_trust.Names.family(self, daemon.pid).items()
+                if name == "memoir-parse" and not test_trust.status(pid)["State"].startswith("Z")]
+
+    def unprivileged(self, pid):
+        rights = test_trust.status(pid)
         for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
             self.assertEqual(int(rights[name], 16), 0, name)
         self.assertEqual((rights["Seccomp"], rights["NoNewPrivs"]), ("2", "1"))
-        self.assertEqual(sorted(os.listdir(f"/proc/{parsers[0]}/fd")), ["0", "1", "2"])
+        self.assertEqual(sorted(os.listdir(f"/proc/{pid}/fd")), ["0", "1", "2"])
+
+    def test_python_calls_of_users_are_named_by_the_parser(self):
+        """Objects of the interpreter are the user's bytes. A parser that is killed costs neither the observer nor later names."""
+        daemon = self.tracing(prefix=unit_sandbox.prefix())
+        script = self.folder / "train.py"
+        script.write_text(PYTHON_PROGRAM, encoding="utf-8")
+        script.chmod(0o644)
+        program = subprocess.Popen([*as_user(NOBODY), "/usr/bin/python3", script], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True, env=environment(self.folder))
+        self.addCleanup(program.communicate)
+        self.addCleanup(program.kill)
+        observer = self.observer_pid(daemon)
+
+        def called(name):
+            """Calls a function of the program, and returns whether a stack names it; the first ones may come before the interpreter is known."""
+            self.assertEqual(program.stdout.readline(), "ready\n")
+            program.stdin.write(f"{name}\n")
+            program.stdin.flush()
+            sites = self.get(f"/processes/{program.pid}/trace")["sites"]
+            return any(f"in {name}" in " ".join(site["stack"]) for site in sites)
+
+        for name in ("load_weights", "load_more", "load_most"):
+            self.wait_until(lambda: called(name), f"the line in {name}")
+            parsers = self.parsers(daemon)
+            if name == "load_weights":
+                self.assertEqual(len(parsers), 2)  # of files, and of this user's memory
+            self.assertTrue(parsers)
+            for pid in parsers:
+                self.unprivileged(pid)
+                os.kill(pid, signal.SIGKILL)
+            # One that dies over a question would be the process's fault.
+            self.wait_until(lambda: not set(parsers) & set(self.parsers(daemon)), "they end")
+        self.assertEqual(self.observer_pid(daemon), observer)
+
+
+PYTHON_PROGRAM = """
+import ctypes, sys
+c = ctypes.CDLL('libcuda.so.1')
+c.cuInit(0)
+context = ctypes.c_void_p()
+c.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+c.cuCtxSetCurrent(context)
+def allocate():
+    c.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 20))
+def load_weights():
+    allocate()
+def load_more():
+    allocate()
+def load_most():
+    allocate()
+while True:
+    print('ready', flush=True)
+    globals()[sys.stdin.readline().strip()]()
+"""
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class VerdictsTest(ApiTest):
         # When nobody watches any more, all is as before: what it takes by the usual samples stays an estimate of it.
         sites = json.loads(subprocess.run([MEMOIR, "sites", str(deep.pid), "--by", "stack", "--json", "--dir", self.books], text=True,
                                           capture_output=True, timeout=PATIENCE_S, check=True).stdout)
-        held = sum(s["live_bytes"] for s in sites["sites"] if "kept_here" in (s["stack"] or ""))
+        held = sum(s["bytes"] for s in sites["sites"] if "kept_here" in (s["stack"] or ""))
         self.assertGreater(held, 0.7 * row["bytes"])
 
     def test_memory_of_a_collecting_runtime_waits_for_a_collection(self):

@@ -10,6 +10,7 @@
 #include "check.h"
 #include "observe/elf_parser_internal.h"
 #include "observe/link_map.h"
+#include "observe/parser_pool.h"
 #include "python_memory.h"
 
 enum { CALLS = 3 };
@@ -56,6 +57,24 @@ static void names_are_those_that_this_process_would_find(void **state)
     elf_parser_free(parser);
 }
 
+/* The kernel saw another code object at that address than the one that has the name. */
+static void a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise(void **state)
+{
+    struct fixture *f = fixture_new(NULL);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    uint64_t words[PYTHON_CODE_CHECK_WORDS];
+    memcpy(words,
+           f->memory.bytes + (f->remote.stack.frames[0].code - PYTHON_MEMORY_AT) +
+               PYTHON_CODE_CHECK_AT,
+           sizeof(words));
+    f->remote.checks[0] = python_code_check(words);
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    f->remote.checks[0] ^= 2;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS - 1);
+    assert_string_equal(f->remote.scripts[0].function, "");
+    free(f);
+}
+
 static void names_that_hold_are_kept_and_others_are_read_again(void **state)
 {
     struct elf_parser *parser;
@@ -63,7 +82,14 @@ static void names_that_hold_are_kept_and_others_are_read_again(void **state)
     struct fixture *f = fixture_new(parser);
     assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
     assert_int_equal(f->remote.names_read, CALLS);
+    /* One read for all, and no question. */
+    f->memory.reads = 0;
+    f->remote.parser = NULL;
+    f->remote.deaths = NULL;
     assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    assert_int_equal(f->memory.reads, 1);
+    f->remote.parser = parser;
+    f->remote.deaths = &f->deaths;
     assert_int_equal(f->remote.names_read, CALLS);
     assert_string_equal(f->remote.scripts[1].function, "outer");
     /* Another function at the same address. */
@@ -120,6 +146,41 @@ static void a_process_over_which_children_die_has_no_names_and_others_have(void 
     elf_parser_free(parser);
 }
 
+/* One for each user, kept while it is in use; one more than there are places is refused. */
+static void each_user_has_a_parser_of_its_own(void **state)
+{
+    struct parser_pool *pool;
+    struct parser_pool_figures figures;
+    pid_t pids[PARSER_POOL_MAX];
+    assert_int_equal(parser_pool_new(&pool), 0);
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++) {
+        struct elf_parser *parser = parser_pool_get(pool, 1000 + i);
+        assert_non_null(parser);
+        pids[i] = elf_parser_pid(parser);
+        for (uint32_t k = 0; k < i; k++)
+            assert_int_not_equal(pids[k], pids[i]);
+    }
+    for (uint32_t i = 0; i < PARSER_POOL_MAX; i++)
+        assert_int_equal(elf_parser_pid(parser_pool_get(pool, 1000 + i)), pids[i]);
+    assert_null(parser_pool_get(pool, 5000));
+    parser_pool_figures(pool, &figures);
+    assert_int_equal(figures.running, PARSER_POOL_MAX);
+    assert_int_equal(figures.refused, 1);
+    struct fixture *f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 1003;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), CALLS);
+    free(f);
+    /* Without a place nothing is interpreted, here least of all. */
+    f = fixture_new(NULL);
+    f->remote.pool = pool;
+    f->remote.owner = 5000;
+    assert_int_equal(python_remote_names(&f->remote, CALLS), 0);
+    assert_int_equal(f->memory.reads, 0);
+    free(f);
+    parser_pool_free(pool);
+}
+
 struct bases {
     size_t n;
     uint64_t sum;
@@ -173,7 +234,8 @@ static void *lie_run(void *argument)
 }
 
 /* How many names are believed, and whether the child is. */
-static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fixture)
+static uint32_t lie_tell_about(struct lie *l, uint32_t calls, bool *ret_ended,
+                               struct fixture **ret_fixture)
 {
     int fds[2];
     pthread_t thread;
@@ -183,7 +245,10 @@ static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fi
     struct fixture *f = fixture_new(parser);
     l->fd = fds[1];
     assert_int_equal(pthread_create(&thread, NULL, lie_run, l), 0);
-    uint32_t named = python_remote_names(&f->remote, CALLS);
+    for (uint32_t i = CALLS; i < calls; i++)
+        f->remote.stack.frames[i] = (struct python_frame){f->remote.stack.frames[0].code, i};
+    f->remote.stack.n = calls;
+    uint32_t named = python_remote_names(&f->remote, calls);
     *ret_ended = f->deaths > 0;
     assert_int_equal(elf_parser_deaths(parser), f->deaths);
     elf_parser_free(parser);
@@ -196,12 +261,24 @@ static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fi
     return named;
 }
 
+static uint32_t lie_tell(struct lie *l, bool *ret_ended, struct fixture **ret_fixture)
+{
+    return lie_tell_about(l, CALLS, ret_ended, ret_fixture);
+}
+
 /* An answer to which nothing can be objected. */
 static void honest(struct lie *l, struct python_call_told told[static CALLS])
 {
+    uint64_t codes[CALLS];
+    struct fixture *same = fixture_new(NULL);
+    for (int i = 0; i < CALLS; i++)
+        codes[i] = same->remote.stack.frames[i].code;
+    free(same);
     memset(told, 0, CALLS * sizeof(told[0]));
     for (int i = 0; i < CALLS; i++) {
-        told[i] = (struct python_call_told){.state = PYTHON_CALL_NAMED, .check = 1, .line = 3};
+        told[i] = (struct python_call_told){.named = 1, .check = 1, .line = 3, .n_witnesses = 2};
+        told[i].witnesses[0] = (struct python_witness){.address = codes[i] + PYTHON_CODE_CHECK_AT,
+                                                       .bytes = PYTHON_CODE_CHECK_WORDS * 8};
         strcpy(told[i].script.function, "f\xc3\xbcnction");
         strcpy(told[i].script.file, "file.py");
     }
@@ -228,7 +305,7 @@ static void an_answer_that_makes_sense_is_believed(void **state)
 /* One call of three is told wrongly. */
 static void names_that_cannot_be_are_not_believed(void **state)
 {
-    for (int which = 0; which < 9; which++) {
+    for (int which = 0; which < 11; which++) {
         struct lie l;
         struct python_call_told told[CALLS];
         struct book_script *s = &told[1].script;
@@ -253,14 +330,20 @@ static void names_that_cannot_be_are_not_believed(void **state)
         case 5:
             told[1].check = 0;
             break;
-        case 6:
-            told[1].lines_used = PYTHON_LINES_MAX + 1;
+        case 6: /* more bytes than a line table may have */
+            told[1].witnesses[1].bytes = PYTHON_LINES_MAX + 1;
             break;
-        case 7: /* there is no name that could hold */
-            told[1].state = PYTHON_CALL_HOLDS;
+        case 7: /* not those that the kernel checks */
+            told[1].witnesses[0].address++;
             break;
         case 8:
-            told[1].state = 77;
+            told[1].named = 77;
+            break;
+        case 9:
+            told[1].n_witnesses = PYTHON_WITNESSES + 1;
+            break;
+        case 10:
+            told[1].n_witnesses = 0;
             break;
         }
         assert_int_equal(lie_tell(&l, &ended, NULL), CALLS - 1);
@@ -276,6 +359,9 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
     struct elf_wire_piece large = {.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX + 1};
     struct elf_wire_piece wide[2] = {{.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX},
                                      {.address = PYTHON_MEMORY_AT, .bytes = 1}};
+    struct elf_wire_piece many[2] = {
+        {.address = PYTHON_MEMORY_AT, .bytes = CALLS * PYTHON_CALL_BYTES},
+        {.address = PYTHON_MEMORY_AT, .bytes = 1}};
     struct {
         struct elf_tell tell;
         const void *bytes;
@@ -288,6 +374,8 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
          (CALLS * PYTHON_CALL_PIECES + 1) * sizeof(pieces[0])},
         {{.kind = ELF_TELL_PIECES, .bytes = sizeof(large)}, &large, sizeof(large)},
         {{.kind = ELF_TELL_PIECES, .bytes = sizeof(wide)}, wide, sizeof(wide)},
+        /* more bytes than naming three calls takes */
+        {{.kind = ELF_TELL_PIECES, .bytes = sizeof(many)}, many, sizeof(many)},
         {{.kind = ELF_TELL_PIECES, .bytes = 0}, NULL, 0},
         {{.kind = ELF_TELL_PIECES, .bytes = 17}, pieces, 17},
         {{.kind = ELF_TELL_READ, .bytes = 16}, NULL, 0}, /* there is no file */
@@ -300,10 +388,28 @@ static void a_child_that_asks_for_too_much_is_ended(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct lie l = {.tell = cases[i].tell, .bytes = cases[i].bytes, .n = cases[i].n};
         bool ended;
-        assert_int_equal(lie_tell(&l, &ended, NULL), 0);
-        if (!ended)
+        struct fixture *f;
+        assert_int_equal(lie_tell(&l, &ended, &f), 0);
+        if (!ended || f->memory.reads > 0)
             fail_msg("case %zu is answered", i);
+        free(f);
     }
+}
+
+/* Many calls may take more bytes than one message has room for. */
+static void a_message_has_room_for_so_many_bytes(void **state)
+{
+    struct elf_wire_piece wide[2] = {{.address = PYTHON_MEMORY_AT, .bytes = ELF_WIRE_READ_MAX},
+                                     {.address = PYTHON_MEMORY_AT, .bytes = 1}};
+    struct lie l = {
+        .tell = {.kind = ELF_TELL_PIECES, .bytes = sizeof(wide)}, .bytes = wide, .n = sizeof(wide)};
+    struct fixture *f;
+    bool ended;
+    assert_true(PYTHON_CAPTURE_ENTRIES * PYTHON_CALL_BYTES > ELF_WIRE_READ_MAX + 1);
+    assert_int_equal(lie_tell_about(&l, PYTHON_CAPTURE_ENTRIES, &ended, &f), 0);
+    assert_true(ended);
+    assert_int_equal(f->memory.reads, 0);
+    free(f);
 }
 
 static void a_child_that_says_nothing_is_ended_in_time(void **state)
@@ -323,11 +429,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_those_that_this_process_would_find),
         cmocka_unit_test(names_that_hold_are_kept_and_others_are_read_again),
+        cmocka_unit_test(a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise),
         cmocka_unit_test(a_process_over_which_children_die_has_no_names_and_others_have),
+        cmocka_unit_test(each_user_has_a_parser_of_its_own),
         cmocka_unit_test(the_list_of_libraries_is_the_same),
         cmocka_unit_test(an_answer_that_makes_sense_is_believed),
         cmocka_unit_test(names_that_cannot_be_are_not_believed),
         cmocka_unit_test(a_child_that_asks_for_too_much_is_ended),
+        cmocka_unit_test(a_message_has_room_for_so_many_bytes),
         cmocka_unit_test(a_child_that_says_nothing_is_ended_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

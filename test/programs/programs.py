@@ -165,7 +165,7 @@ class Programs:
             if true is not None and lost > true:
                 sites = [(s["state"], s["blocks"], s["bytes"], s["site"]) for s in scan["sites"][:5]]
                 return self.say_wrong(name, f"{mode}: {lost} blocks lost, valgrind finds {true}: {sites}")
-        print(f"ok - {name} {mode}: {told['heap']['live_blocks'] if told['heap'] else 0} blocks at the end, {lost} lost")
+        print(f"ok - {name} {mode}: {told['heap']['blocks'] if told['heap'] else 0} blocks at the end, {lost} lost")
 
     def one(self, name):
         command, text, ask_valgrind = PROGRAMS[name]

@@ -5,6 +5,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -347,6 +348,57 @@ static void a_figure_stays_with_its_unit(void **unused)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* A terminal has little room; what is written into a file may be read on another day. */
+static void times_of_this_day_go_without_their_date_on_a_terminal(void **unused)
+{
+    static const struct column times[] = {{"time", "TIME", "h", COLUMN_TIME}, {0}};
+    struct table t;
+    struct term term = {.width = 80};
+    struct table_layout layout = {0};
+    time_t now = (time_t)(clock_real_ns() / NS_PER_S);
+    struct tm tm;
+    assert_non_null(localtime_r(&now, &tm));
+    uint64_t noon_s = (uint64_t)(now - tm.tm_hour * 3600 - tm.tm_min * 60 - tm.tm_sec) + 12 * 3600;
+    for (int day = 0; day < 2; day++) { /* the second time one row is of yesterday */
+        for (int width = 0; width <= 80; width += 80) {
+            term.width = (unsigned)width;
+            table_init(&t, times);
+            for (int row = 0; row < 2; row++) {
+                table_row(&t);
+                table_set_number(&t, 0, (noon_s - (row && day ? 86400 : 0)) * NS_PER_S);
+            }
+            buffer_reset(&out);
+            assert_int_equal(table_print(&t, &layout, &term, &out), 0);
+            bool with_date = strchr(buffer_string(&out), '-') != NULL;
+            assert_int_equal(with_date, width == 0 || day == 1);
+            table_release(&t);
+        }
+    }
+}
+
+static void exact_ages_are_exported_to_the_nanosecond(void **unused)
+{
+    static const struct column ages[] = {
+        {"usual", "A", "h", COLUMN_AGE}, {"exact", "B", "h", COLUMN_AGE, COLUMN_EXACT}, {0}};
+    struct table t;
+    struct table_layout layout = {0};
+    struct json json;
+    table_init(&t, ages);
+    table_row(&t);
+    table_set_number(&t, 0, 1500000001);
+    table_set_number(&t, 1, 1500000001);
+    buffer_reset(&out);
+    assert_int_equal(table_print_csv(&t, &layout, &out), 0);
+    assert_string_equal(buffer_string(&out), "1.500,1.500000001\r\n");
+    buffer_reset(&out);
+    json_init(&json, &out);
+    json_object_begin(&json);
+    table_json_row(&t, 0, 0, &json);
+    json_object_end(&json);
+    assert_string_equal(buffer_string(&out), "{\"usual\":1.5,\"exact\":1.500000001}");
+    table_release(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +420,8 @@ int main(void)
         TEST(a_line_of_code_stays_while_others_can_go),
         TEST(prose_is_wrapped_and_verbatim_lines_stay),
         TEST(a_figure_stays_with_its_unit),
+        TEST(times_of_this_day_go_without_their_date_on_a_terminal),
+        TEST(exact_ages_are_exported_to_the_nanosecond),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

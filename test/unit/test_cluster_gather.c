@@ -348,7 +348,7 @@ static void an_older_version_answers_without_what_it_lacks(void **state)
     assert_non_null(strstr(text, "\"lacking\":[{\"node\":\"node2\",\"version\":\"1.2\","
                                  "\"columns\":[\"heat\"]}]"));
     assert_non_null(strstr(text, "\"why\":\"no such table\""));
-    assert_non_null(strstr(text, "\"clocks\":[{\"node\":\"node1\",\"offset_s\":5"));
+    assert_non_null(strstr(text, "\"clocks\":[{\"node\":\"node1\",\"clock_offset\":5"));
     assert_non_null(strstr(text, "\"expected\":3,\"answered\":2"));
     free(text);
     buffer_release(&fresh);

@@ -287,6 +287,10 @@ static void the_last_sixth_and_third_must_have_their_share(void **state)
     check(DETECT_WARMING, DETECT_STOPPED);
     steps((int[STEPS]){12, 7, 7, 7, 7, 7, 0, 7, 7, 7, 7, 7, 7, 7, 4, 0, 0});
     check(DETECT_LEAK, DETECT_SUSTAINED);
+    steps((int[STEPS]){13, 7, 7, 7, 7, 7, 0, 7, 7, 7, 7, 7, 7, 7, 3, 0, 0});
+    for (size_t i = 1; i < LOOKS; i++)
+        points[i].freed_bytes += 10 * UNIT; /* before the first mark: still 3 of 100 */
+    check(DETECT_WARMING, DETECT_STOPPED);
     /* 10 in the last third. */
     steps((int[STEPS]){9, 9, 8, 8, 8, 8, 8, 8, 8, 8, 8, 2, 2, 2, 2, 2, 0});
     check(DETECT_WARMING, DETECT_STOPPED);
@@ -353,7 +357,7 @@ static void growth_that_falls_below_three_fifths_slows(void **state)
 /* What comes and goes may be half of the growth. The level falls within the first part; a little comes and goes in each. */
 static void fall_at_first(unsigned by)
 {
-    evenly(100, 0, 6, 1);
+    evenly(100, 0, 7, 1);
     for (size_t i = 1; i < LOOKS; i++) {
         points[i].freed_bytes += by * (uint64_t)UNIT;
         points[i].freed_blocks += by;
@@ -362,15 +366,11 @@ static void fall_at_first(unsigned by)
 
 static void what_comes_and_goes_must_be_less_than_half_of_the_growth(void **state)
 {
-    fall_at_first(42); /* of 85 */
+    fall_at_first(50); /* of 102 */
     check(DETECT_LEAK, DETECT_SUSTAINED);
-    assert_int_equal(judge_with(NULL).grown_bytes, 85 * UNIT);
-    assert_int_equal(judge_with(NULL).fall_bytes, 42 * UNIT);
-    fall_at_first(43);
-    check(DETECT_GROWING, DETECT_BURSTS);
-    steps((int[STEPS]){6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 4});
-    for (size_t i = 1; i < LOOKS; i++)
-        points[i].freed_bytes += 50 * UNIT; /* of 100: half */
+    assert_int_equal(judge_with(NULL).grown_bytes, 102 * UNIT);
+    assert_int_equal(judge_with(NULL).fall_bytes, 50 * UNIT);
+    fall_at_first(51);
     check(DETECT_GROWING, DETECT_BURSTS);
 }
 
@@ -665,6 +665,48 @@ static void a_shorter_horizon_takes_four_fifths_of_the_time_at_most(void **state
     }
 }
 
+static void a_horizon_needs_36_looks_of_its_own(void **state)
+{
+    struct detect_options options = {.needs_ns = 35 * NS_PER_S}; /* and four times that */
+    for (uint64_t every_ns = 4 * NS_PER_S; every_ns <= 4 * NS_PER_S + 1; every_ns++) {
+        struct detect_result r;
+        uint64_t all = 1000;
+        for (size_t i = 0; i < 60; i++) {
+            all += i == 5 ? 28 : i >= 25 ? 1 : 0;
+            points[i] = (struct detect_point){NS_PER_S + i * every_ns, all * UNIT, 0, all, 0};
+        }
+        detect_judge(points, 60, &options, &r);
+        bool enough = every_ns == 4 * NS_PER_S;
+        assert_int_equal(r.reason, enough ? DETECT_SUSTAINED : DETECT_ONE_OFF);
+        assert_int_equal(r.span_ns, (enough ? 35 : 59) * every_ns);
+    }
+}
+
+/* Five minutes; it gives `fall` units back in the first one, and grows by two a second in the last two. */
+static struct detect_result judge_after_fall(uint64_t fall)
+{
+    struct detect_result r;
+    for (size_t i = 0; i < 300; i++) {
+        uint64_t all = 1000 + (i < 180 ? 0 : 2 * (i - 180)), gone = i < 50 ? 0 : fall;
+        points[i] = (struct detect_point){(1 + i) * NS_PER_S, all * UNIT, gone * UNIT, all, gone};
+    }
+    detect_judge(points, 300, NULL, &r);
+    return r;
+}
+
+static void a_longer_horizon_that_saw_half_of_it_go_away_counts(void **state)
+{
+    struct detect_result r = judge_after_fall(80);
+    check_is(r, DETECT_LEAK, DETECT_SUSTAINED);
+    uint64_t grown = (uint64_t)r.grown_bytes / UNIT;
+    assert_true(grown > 100 && grown % 2 == 0);
+    check_is(judge_after_fall(grown / 2 - 1), DETECT_LEAK, DETECT_SUSTAINED);
+    r = judge_after_fall(grown / 2);
+    check_is(r, DETECT_GROWING, DETECT_BURSTS);
+    assert_int_equal(r.fall_bytes, grown / 2 * UNIT);
+    check_near(r.confidence, 0.95);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +744,8 @@ int main(void)
         cmocka_unit_test(after_a_hole_the_last_minutes_are_judged_by_themselves),
         cmocka_unit_test(a_slow_rest_of_a_warm_up_is_no_leak),
         cmocka_unit_test(a_shorter_horizon_takes_four_fifths_of_the_time_at_most),
+        cmocka_unit_test(a_horizon_needs_36_looks_of_its_own),
+        cmocka_unit_test(a_longer_horizon_that_saw_half_of_it_go_away_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

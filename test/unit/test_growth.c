@@ -160,7 +160,8 @@ static void coarse_points_are_low_water_marks(void **unused)
     for (uint64_t i = 0; i < 40; i++) {
         if (i % 4 == 1)
             more = take(2, 5000);
-        look(growth, (100 + i) * NS_PER_S);
+        look(growth,
+             (102 + i) * NS_PER_S); /* the lowest level is neither first nor last in a slot */
         if (i % 4 == 3)
             give(more);
     }
@@ -238,6 +239,177 @@ static void a_site_that_empties_is_dropped_after_a_while(void **unused)
     for (int i = 0; i < GROWTH_IDLE_LOOKS + 2; i++)
         look(growth, now_ns += 2 * NS_PER_S);
     assert_int_equal(growth_counts(growth).sites, 0);
+    growth_free(growth);
+}
+
+/* ---- which sites are watched ---- */
+
+static struct growth *watch(uint64_t bytes_min, size_t sites_max, size_t per_book, size_t per_user)
+{
+    struct growth_options options = {
+        .tiers = {{NS_PER_S, 100}},
+        .sites_max = sites_max,
+        .sites_per_user_max = per_user,
+        .sites_per_book_max = per_book,
+        .bytes_min = bytes_min,
+    };
+    struct growth *growth = NULL;
+    assert_int_equal(growth_new(&options, &growth), 0);
+    return growth;
+}
+
+static size_t watched_sites(struct growth *growth)
+{
+    return growth_counts(growth).sites;
+}
+
+static void sites_are_watched_from_a_size_on(void **unused)
+{
+    struct growth *growth = watch(4000, 10, 10, 10);
+    uint64_t small = take(40, 3999), exact = take(41, 4000);
+    look(growth, NS_PER_S);
+    assert_int_equal(watched_sites(growth), 1);
+    give(small);
+    give(exact);
+    growth_free(growth);
+    /* Blocks of no bytes cost 32 bytes each. */
+    growth = watch(64, 10, 10, 10);
+    uint64_t one = take(42, 0);
+    look(growth, NS_PER_S);
+    assert_int_equal(watched_sites(growth), 0);
+    uint64_t two = take(42, 0);
+    look(growth, 2 * NS_PER_S);
+    assert_int_equal(watched_sites(growth), 1);
+    give(one);
+    give(two);
+    growth_free(growth);
+}
+
+/* A quarter of the size from which sites are watched keeps one for good, less only for a minute of looks. */
+static void a_site_stays_while_it_holds_a_quarter(void **unused)
+{
+    for (uint64_t kept = 999; kept <= 1000; kept++) {
+        struct growth *growth = watch(4000, 10, 10, 10);
+        uint64_t first = take(43, kept), rest = take(43, 4000), now_ns = NS_PER_S;
+        look(growth, now_ns);
+        give(rest);
+        for (int i = 0; i < GROWTH_IDLE_LOOKS; i++)
+            look(growth, now_ns += NS_PER_S);
+        assert_int_equal(watched_sites(growth), 1);
+        rest = take(43, 1); /* 1000 or more: the count begins anew */
+        look(growth, now_ns += NS_PER_S);
+        give(rest);
+        for (int i = 0; i < GROWTH_IDLE_LOOKS; i++)
+            look(growth, now_ns += NS_PER_S);
+        assert_int_equal(watched_sites(growth), 1);
+        look(growth, now_ns += NS_PER_S);
+        assert_int_equal(watched_sites(growth), kept == 1000);
+        give(first);
+        growth_free(growth);
+    }
+}
+
+static int series_of(const struct growth_series *series, void *context)
+{
+    uint64_t *wanted = context; /* the last level, and whether it was found */
+    wanted[1] += detect_live_bytes(&series->points[series->n - 1]) == wanted[0];
+    return 0;
+}
+
+static bool is_watched(struct growth *growth, uint64_t bytes)
+{
+    uint64_t wanted[2] = {bytes, 0};
+    assert_int_equal(growth_each(growth, series_of, wanted), 0);
+    return wanted[1] > 0;
+}
+
+/* Where there is no room, a site must hold more than twice as much as the smallest one. */
+static void check_full(struct growth *growth)
+{
+    uint64_t ids[] = {take(44, 500), take(45, 300)};
+    look(growth, NS_PER_S);
+    assert_int_equal(watched_sites(growth), 2);
+    uint64_t third = take(46, 601);
+    look(growth, 2 * NS_PER_S);
+    assert_int_equal(growth_counts(growth).left_out, 1);
+    assert_true(is_watched(growth, 300) && !is_watched(growth, 601));
+    uint64_t more = take(46, 1);
+    look(growth, 3 * NS_PER_S);
+    assert_true(is_watched(growth, 500) && is_watched(growth, 602) && !is_watched(growth, 300));
+    assert_int_equal(watched_sites(growth), 2);
+    assert_int_equal(growth_counts(growth).left_out, 0);
+    look(growth, 4 * NS_PER_S);
+    assert_int_equal(growth_counts(growth).left_out, 1); /* now the one that was smallest */
+    give(ids[0]);
+    give(ids[1]);
+    give(third);
+    give(more);
+    growth_free(growth);
+}
+
+static void a_larger_site_takes_the_place_of_the_smallest(void **unused)
+{
+    check_full(watch(100, 10, 2, 10));
+    check_full(watch(100, 2, 10, 10));
+    if (geteuid() != 0) /* of root's sites there may be any number */
+        check_full(watch(100, 10, 10, 2));
+}
+
+/* Rounds do not come like clockwork. */
+static void a_look_that_is_a_quarter_early_counts(void **unused)
+{
+    struct growth *growth = watch(100, 10, 10, 10);
+    struct found f = {0};
+    uint64_t id = take(47, 1000), step = NS_PER_S;
+    look(growth, step);
+    look(growth, step + step * 3 / 4 - 1);
+    growth_each(growth, find, &f);
+    assert_int_equal(f.last.n, 1);
+    look(growth, step + step * 3 / 4);
+    growth_each(growth, find, &f);
+    assert_int_equal(f.last.n, 2);
+    give(id);
+    growth_free(growth);
+}
+
+/* What comes while we watch held nothing before. */
+static void a_new_site_held_nothing_since_the_first_look(void **unused)
+{
+    struct growth *growth = watch(0, 10, 10, 10);
+    uint64_t now_ns = 10 * NS_PER_S;
+    for (int i = 0; i < 5; i++)
+        look(growth, now_ns + (uint64_t)i * NS_PER_S);
+    uint64_t id = take(48, 700);
+    look(growth, now_ns + 5 * NS_PER_S);
+    struct found f = {0};
+    n_lows = 0;
+    uint64_t wanted[2] = {700, 0};
+    assert_int_equal(growth_each(growth, series_of, wanted), 0);
+    assert_int_equal(wanted[1], 1);
+    growth_each(growth, find, &f);
+    assert_int_equal(f.last_bytes, 700);
+    assert_int_equal(f.first_ns, now_ns);
+    assert_int_equal(f.last.n, 5); /* four looks without it, and this one */
+    give(id);
+    growth_free(growth);
+}
+
+static int stop_at_second(const struct growth_series *series, void *context)
+{
+    return ++*(int *)context == 2 ? -7 : 0;
+}
+
+static void reading_stops_when_it_is_told_to(void **unused)
+{
+    struct growth *growth = watch(1, 10, 10, 10);
+    uint64_t ids[] = {take(49, 10), take(50, 10), take(51, 10)};
+    int calls = 0;
+    look(growth, NS_PER_S);
+    assert_true(watched_sites(growth) >= 3);
+    assert_int_equal(growth_each(growth, stop_at_second, &calls), -7);
+    assert_int_equal(calls, 2);
+    for (size_t i = 0; i < 3; i++)
+        give(ids[i]);
     growth_free(growth);
 }
 
@@ -376,6 +548,69 @@ static void processes_that_nobody_asked_for_are_left_out(void **unused)
     give(id);
 }
 
+static void runtimes_that_collect_garbage_are_known_by_their_file(void **unused)
+{
+    static const char *const collected[] = {"/usr/lib/jvm/lib/server/libjvm.so",
+                                            "java",
+                                            "/usr/bin/node",
+                                            "nodejs20",
+                                            "/bin/nodejs",
+                                            "libnode.so.108",
+                                            "/usr/lib/libv8.so",
+                                            "deno",
+                                            "bun",
+                                            "ruby3.1",
+                                            "/usr/lib/libruby-3.1.so",
+                                            "libmonosgen-2.0.so",
+                                            "/x/libmono-2.0.so",
+                                            "libcoreclr.so",
+                                            "libclrgc.so",
+                                            "mono-sgen",
+                                            "/usr/lib/erlang/erts/bin/beam.smp",
+                                            "node~1"};
+    static const char *const others[] = {"/usr/bin/nodemon",
+                                         "javac",
+                                         "/usr/bin/bundle",
+                                         "rubyist",
+                                         "nodejunk",
+                                         "/node/libc.so.6",
+                                         "",
+                                         "nod",
+                                         "mynode",
+                                         "python3",
+                                         "/opt/java/bin/"};
+    for (size_t i = 0; i < sizeof(collected) / sizeof(*collected); i++)
+        assert_true(leaks_file_is_collected(collected[i]));
+    for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+        assert_false(leaks_file_is_collected(others[i]));
+}
+
+/* Growth of a resident size: of 2 MiB, in five steps, as certain as a leak has to be. */
+static void growth_of_a_level_is_told_from_a_size_on(void **unused)
+{
+    const struct detect_result least = {.verdict = DETECT_GROWING,
+                                        .reason = DETECT_LEVEL_ONLY,
+                                        .z = 3.3,
+                                        .rises = 5,
+                                        .grown_bytes = 2 * MIB};
+    struct detect_result r = least;
+    assert_true(leaks_level_tells(&r));
+    r.z = 3.29;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.rises = 4;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.grown_bytes--;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.verdict = DETECT_WARMING;
+    assert_false(leaks_level_tells(&r));
+    r = least;
+    r.reason = DETECT_TEETH;
+    assert_false(leaks_level_tells(&r));
+}
+
 /* ---- limits ---- */
 
 static char folder[64];
@@ -465,8 +700,16 @@ int main(void)
         GROWTH_TEST(many_sites_are_bounded_and_the_largest_stay),
         GROWTH_TEST(books_that_are_gone_are_forgotten),
         GROWTH_TEST(a_site_that_empties_is_dropped_after_a_while),
+        GROWTH_TEST(sites_are_watched_from_a_size_on),
+        GROWTH_TEST(a_site_stays_while_it_holds_a_quarter),
+        GROWTH_TEST(a_larger_site_takes_the_place_of_the_smallest),
+        GROWTH_TEST(a_look_that_is_a_quarter_early_counts),
+        GROWTH_TEST(a_new_site_held_nothing_since_the_first_look),
+        GROWTH_TEST(reading_stops_when_it_is_told_to),
         GROWTH_TEST(leaks_are_told_from_what_is_steady_and_from_warm_ups),
         GROWTH_TEST(processes_that_nobody_asked_for_are_left_out),
+        cmocka_unit_test(runtimes_that_collect_garbage_are_known_by_their_file),
+        cmocka_unit_test(growth_of_a_level_is_told_from_a_size_on),
         cmocka_unit_test(the_smallest_limit_counts),
     };
     return cmocka_run_group_tests(tests, enter, leave);

@@ -133,15 +133,15 @@ static void every_step_has_its_last_and_largest_value_in_every_tier(void **state
         struct read_result result = ask(w, query, 1);
         struct read_line *line = &result.lines[0];
         assert_int_equal(line->max, held(1, 30) + (SECONDS - 30) / 60);
-        assert_int_equal(line->min, held(1, 0));
         assert_int_equal(line->last, held(1, SECONDS - 1));
-        uint64_t known = 0;
+        uint64_t known = 0, least = UINT64_MAX;
         for (size_t i = 0; i < result.n_steps; i++) {
             uint64_t from = result.since_s + i * result.step_s - T0;
             uint64_t end = from + result.step_s < SECONDS ? from + result.step_s : SECONDS;
             if (!line->points[i].present)
                 continue; /* old and finer than what is kept */
             known++;
+            least = line->points[i].last < least ? line->points[i].last : least;
             if (result.step_s % 60 == 0) {
                 uint64_t peak =
                     (end - 1) % 60 >= 30 ? held(1, (end - 1) / 60 * 60 + 30) : held(1, end - 1);
@@ -151,6 +151,9 @@ static void every_step_has_its_last_and_largest_value_in_every_tier(void **state
                 assert_int_equal(line->points[i].max, peak);
             }
         }
+        /* The least value at the end of a step, not within one. */
+        assert_int_equal(line->min, least);
+        assert_true(result.step_s <= 60 || least > held(1, 0));
         /* Each minute is there at least once. */
         assert_in_range(known, steps[k] < 60 ? SECONDS / 60 : result.n_steps, result.n_steps);
         read_release(&result);

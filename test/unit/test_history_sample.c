@@ -68,6 +68,57 @@ static void picture_has_everything_once(void **state)
     sample_release(&sample);
 }
 
+static void processes_and_devices_keep_their_identity(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    struct ledger_process *process = world_process(w);
+    size_t n;
+    struct ledger_device *device = ledger_devices(w->ledger, &n)[0];
+    strcpy(device->host, "far");
+    strcpy(device->uid, "GPU-1");
+    strcpy(device->bus, "0000:01:00.0");
+    strcpy(process->host, "away");
+    process->start_realtime_ns = 77;
+    process->valid |= LEDGER_HAS_START;
+    sample_init(&sample);
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_string_equal(sample.devices[0].node, "far");
+    assert_string_equal(sample.devices[0].uid, "GPU-1");
+    assert_string_equal(sample.devices[0].bus, "0000:01:00.0");
+    assert_string_equal(sample.processes[0].node, "away");
+    assert_int_equal(sample.processes[0].began_ns, 77);
+    process->valid &= ~(uint32_t)LEDGER_HAS_START;
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_int_equal(sample.processes[0].began_ns, 0);
+    sample_release(&sample);
+    assert_null(sample.devices);
+    assert_int_equal(sample.n_devices, 0);
+}
+
+static void sums_have_every_space_of_host_and_device(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    struct sample sample;
+    book_begin(w, &b, "1.book", BOOK_SOURCE_CLIENT);
+    uint32_t card = builder_device(&b, 1, 3, "card");
+    account_add(&b, MEMOIR_SPACE_MAX, card, 3, 30);
+    account_add(&b, MEMOIR_SPACE_HEAP, 0, 4, 900);
+    account_add(&b, MEMOIR_SPACE_PINNED, 0, 5, 800);
+    builder_publish(&b);
+    ledger_update_state(w->ledger, add(w, "1.book")->process);
+    ledger_refresh(w->ledger);
+    sample_init(&sample);
+    sample_take(&sample, w->ledger, 1, 1000);
+    size_t total = sample.first_total, end = sample.n_values;
+    assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES), 900);
+    assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_PINNED, HISTORY_BYTES), 800);
+    assert_int_equal(value_of(&sample, total, end, 1, MEMOIR_SPACE_MAX, HISTORY_BYTES), 30);
+    assert_true(value_of(&sample, total, end, 0, MEMOIR_SPACE_MAX, HISTORY_BYTES) == UINT64_MAX);
+    sample_release(&sample);
+}
+
 static void what_could_not_be_read_is_absent(void **state)
 {
     struct world *w = *state;
@@ -83,6 +134,10 @@ static void what_could_not_be_read_is_absent(void **state)
     assert_int_equal(value_of(&sample, 0, 2, 0, 0, HISTORY_BLOCKS), 2);
     assert_true(value_of(&sample, 2, sample.n_values, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES) ==
                 UINT64_MAX);
+    for (size_t i = 0; i < process->n_accounts; i++)
+        process->accounts[i].valid = false;
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_int_equal(sample.processes[0].n_values, 0);
     sample_release(&sample);
 }
 
@@ -94,6 +149,28 @@ static void the_dead_are_not_in_it(void **state)
     sample_init(&sample);
     sample_take(&sample, w->ledger, 1, 1000);
     assert_int_equal(sample.n_processes, 0);
+    assert_true(value_of(&sample, 0, sample.n_values, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES) ==
+                UINT64_MAX);
+    sample_release(&sample);
+}
+
+/* A daemon of a user does not limit that user, nor root. */
+static void the_daemons_own_user_is_not_limited(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    static const uint32_t uids[] = {0, 4711, 4712}, there[] = {1, 1, 0};
+    struct ledger_process *process = world_process(w);
+    if (geteuid() != 0)
+        skip();
+    sample_init(&sample);
+    assert_int_equal(seteuid(4711), 0);
+    for (size_t i = 0; i < 3; i++) {
+        process->uid = uids[i];
+        sample_take(&sample, w->ledger, 1, 4);
+        assert_int_equal(sample.n_processes, there[i]);
+    }
+    assert_int_equal(seteuid(0), 0);
     sample_release(&sample);
 }
 
@@ -150,6 +227,8 @@ static void share_of_a_user_is_that_of_all_its_processes(void **state)
                                   MEMOIR_SPACE_HEAP, HISTORY_BYTES),
                          50);
     }
+    sample_take(&sample, w->ledger, 1, 3); /* one each, and root */
+    assert_int_equal(sample.n_processes, 3);
     sample_release(&sample);
 }
 
@@ -178,6 +257,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(picture_has_everything_once),
+        TEST(processes_and_devices_keep_their_identity),
+        TEST(sums_have_every_space_of_host_and_device),
+        TEST(the_daemons_own_user_is_not_limited),
         TEST(what_could_not_be_read_is_absent),
         TEST(the_dead_are_not_in_it),
         TEST(users_have_a_share_but_sums_have_everything),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <memoir/memoir.h>
+#include <sqlite3.h>
 
 #include "base/buffer.h"
 #include "base/clock.h"
@@ -353,7 +354,12 @@ static void every_kind_of_series_has_its_names_and_figures(void **state)
     check_kind(
         "of=device",
         "device_id,device_name,device_bus,ordinal,space,capacity,min,max,last,end,steps", 10, 0,
-        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2001,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+        "{\"device_id\":\"0000:01:00.0@n\",\"device_name\":\"card\",\"device_bus\":\"0000:01:00.0\",\"ordinal\":2,\"space\":\"dram\",\"capacity\":9000,\"min\":2003,\"max\":2003,\"last\":2003,\"end\":2003,\"steps\":1}\n");
+    check_kind("of=system", "series,space,ordinal", 10, 0,
+               "{\"series\":\"pressure\",\"space\":null,\"ordinal\":null}\n"
+               "{\"series\":\"used\",\"space\":null,\"ordinal\":null}\n");
+    check_kind("of=process and measure=blocks and pid=100", "series,space,ordinal", 10, 0,
+               "{\"series\":\"heap\",\"space\":\"heap\",\"ordinal\":null}\n");
     check_kind("of=device", "min,max,last,steps", 1, 0,
                "{\"min\":2003,\"max\":2003,\"last\":2003,\"steps\":1}\n");
     check_kind(
@@ -375,13 +381,177 @@ static void a_world_without_history_has_no_rows(void **state)
     assert_int_equal(query_result_new(query, 0, &result), 0);
     assert_int_equal(query_run(query, &(struct query_world){.sees_all = true}, result), 0);
     struct history_world history = {
-        .path = "/dev/shm/memoir-no-such-file", .since_s = 1, .until_s = 2, .step_s = 1};
+        .path = "/dev/shm/memoir-no-such-file", .since_s = 13, .until_s = 31, .step_s = 10};
     struct query_world world = {.history = &history, .sees_all = true};
     assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.from_s, 10);
+    assert_int_equal(history.to_s, 40);
+    assert_int_equal(history.oldest_s, 0);
     assert_int_equal(query_result_finish(result), 0);
     assert_int_equal(query_result_rows(result), 0);
     query_result_free(result);
     query_free(query);
+}
+
+/* ---- the step of an answer ---- */
+
+enum { LONG_S = 4 * 3600, LATE_S = 120 };
+
+/* Four hours, of which only the last minutes are kept in seconds. The machine was recorded all the time; blocks of process
+ * 501 and a device only in the first minutes, bytes of process 500 and of the host's heap only in the last. */
+static void record_long(const char *path)
+{
+    struct store_limits limits = {UINT64_C(1) << 30, {600, 1200, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct sample sample;
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(1, 10, &recorder), 0);
+    for (uint64_t s = 0; s <= LONG_S; s += s < LONG_S - LATE_S ? 20 : 1) {
+        bool early = s < 600, late = s >= LONG_S - LATE_S;
+        sample_reset(&sample, (T0 + s) * NS_PER_S);
+        strcpy(sample_add_device(&sample)->bus, "0000:01:00.0");
+        if (early || late) {
+            struct sample_process *process = sample_add_process(&sample);
+            process->pid = late ? 500 : 501;
+            process->start_ticks = 5;
+            process->began_ns = T0 * NS_PER_S;
+            if (late)
+                sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 1000);
+            else
+                sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BLOCKS, 7);
+        }
+        sample_totals(&sample);
+        if (early)
+            sample_add_value(&sample, 1, MEMOIR_SPACE_DRAM, HISTORY_BYTES, 50);
+        if (late)
+            sample_add_value(&sample, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES, 1000);
+        sample_add_value(&sample, 0, HISTORY_SYSTEM_USED, HISTORY_SYSTEM, 400);
+        int r = recorder_add(recorder, &sample);
+        if (r == -EAGAIN && (r = recorder_flush(recorder, store, T0 + s)) == 0)
+            r = recorder_add(recorder, &sample);
+        assert_int_equal(r, 0);
+    }
+    assert_int_equal(recorder_flush(recorder, store, T0 + LONG_S + 1), 0);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static void check_step(const char *path, const char *where, int64_t pid, uint64_t step_s,
+                       size_t rows)
+{
+    struct history_world history = {.path = path,
+                                    .since_s = T0 + 30,
+                                    .until_s = T0 + LONG_S + 1,
+                                    .step_s = 1,
+                                    .pid = pid,
+                                    .from_s = 77,
+                                    .pid_known = true,
+                                    .damaged = 5};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, where, "series,points", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    if (history.read_step_s != step_s)
+        fail_msg("%s: step %d", where, (int)history.read_step_s);
+    assert_int_equal(query_result_rows(result), rows);
+    assert_false(query_result_incomplete(result));
+    assert_int_equal(history.damaged, 0);
+    assert_int_equal(history.from_s, (T0 + 30) / step_s * step_s);
+    assert_int_equal(history.to_s, (T0 + LONG_S + step_s) / step_s * step_s);
+    assert_true(history.oldest_s > 0 && history.oldest_s <= T0);
+    assert_int_equal(history.pid_known, pid == 500);
+    for (size_t i = 0; i < rows; i++) {
+        struct query_value points = query_result_value(result, i, 1);
+        size_t n = points.len / sizeof(struct query_point);
+        assert_true(n > 0);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(query_point(&points, k).time_ns % (step_s * NS_PER_S), 0);
+    }
+    query_result_free(result);
+    query_free(query);
+}
+
+/* A chart is as fine as what it shows was kept, and series beside each other have the same steps. */
+static void an_answer_has_the_step_of_the_coarsest_series_in_it(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/long.db", dir);
+    record_long(path);
+    check_step(path, "of=system", 0, 60, 1);
+    check_step(path, "of=device", 0, 60, 1);
+    check_step(path, "of=process and measure=blocks", 0, 60, 1);
+    check_step(path, "of=process and measure=bytes", 0, 1, 1);
+    check_step(path, "of=process", 0, 60, 2);
+    check_step(path, "of=process and measure=bytes or of=system", 0, 60, 2);
+    /* Processes that are not asked for coarsen nothing. */
+    check_step(path, "of=process", 500, 1, 1);
+    check_step(path, "of=process", 502, 1, 0);
+}
+
+static void a_device_has_its_number_and_each_step_its_node(void **state)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/numbers.db", dir);
+    record_long(path);
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + LONG_S, .step_s = 60};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, "of=device", "ordinal,step_nodes,points,space", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_rows(result), 1);
+    struct query_value ordinal = query_result_value(result, 0, 0);
+    assert_int_equal(ordinal.state, QUERY_KNOWN);
+    assert_int_equal(ordinal.number, 0);
+    struct query_value nodes = query_result_value(result, 0, 1),
+                       points = query_result_value(result, 0, 2);
+    size_t n = nodes.len / sizeof(struct query_point);
+    assert_true(n > 1 && points.len == nodes.len);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(query_point(&nodes, i).value, 1);
+        assert_int_equal(query_point(&nodes, i).time_ns, query_point(&points, i).time_ns);
+    }
+    assert_int_equal(query_point(&points, 0).value, 50);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* What is damaged is left out, counted over all series that were read, and the answer says so. */
+static uint64_t damaged_in(const char *path, const char *where)
+{
+    struct history_world history = {
+        .path = path, .since_s = T0, .until_s = T0 + LONG_S, .step_s = 60};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    struct query *query = question(NULL, where, "series", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_incomplete(result), history.damaged > 0);
+    query_result_free(result);
+    query_free(query);
+    return history.damaged;
+}
+
+static void damaged_series_are_counted_in_every_scope(void **state)
+{
+    char path[128];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof(path), "%s/damaged.db", dir);
+    record_long(path);
+    assert_int_equal(damaged_in(path, "of=system"), 0);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "UPDATE chunk2 SET data=x'ff'", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    uint64_t machine = damaged_in(path, "of=system"), devices = damaged_in(path, "of=device");
+    assert_true(machine > 0 && devices > 0);
+    assert_int_equal(damaged_in(path, "of=system or of=device"), machine + devices);
 }
 
 int main(void)
@@ -392,6 +562,9 @@ int main(void)
         cmocka_unit_test(what_ended_is_not_there_at_the_end),
         cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
         cmocka_unit_test(a_world_without_history_has_no_rows),
+        cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
+        cmocka_unit_test(a_device_has_its_number_and_each_step_its_node),
+        cmocka_unit_test(damaged_series_are_counted_in_every_scope),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -365,8 +365,13 @@ static void books_on_behalf_are_rivals_within_one_source_only(void **state)
         p = add(w, name)->process;
     }
     ledger_update_state(w->ledger, p);
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(live(w, p, kinds[i].space), 100 + i);
+    for (int written = 1; written >= 0; written--) {
+        for (size_t i = 0; i < 3; i++)
+            assert_int_equal(live(w, p, kinds[i].space), 100 + i);
+        for (size_t i = 0; i < 3; i++) /* nor when nobody writes any of them */
+            assert_int_equal(flock(w->fds[i], LOCK_UN), 0);
+        ledger_update_state(w->ledger, p);
+    }
     /* Device memory first by space, host before devices. */
     assert_int_equal(p->n_accounts, 3);
     for (size_t a = 1; a < 3; a++)
@@ -456,9 +461,10 @@ static void figures_are_not_whole_while_one_book_cannot_be_read(void **state)
     assert_ptr_equal(add(w, "b.book")->process, p);
     assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 100);
     assert_true(p->valid & LEDGER_HAS_FIGURES);
+    uint32_t others = p->valid & ~(uint32_t)LEDGER_HAS_FIGURES;
     assert_int_equal(ftruncate(own.fd, 0), 0);
     ledger_refresh_process(w->ledger, p);
-    assert_false(p->valid & LEDGER_HAS_FIGURES);
+    assert_int_equal(p->valid, others);
     assert_true(p->accounts[0].valid);
     assert_int_equal(p->accounts[0].totals.live_bytes, 700);
     assert_int_equal(ftruncate(region.fd, 0), 0);
@@ -493,6 +499,26 @@ static void of_books_on_behalf_the_one_being_written_counts(void **state)
     ledger_update_state(w->ledger, p);
     assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 101);
     assert_int_equal(p->left_out, 0);
+}
+
+static void of_books_on_behalf_the_youngest_counts(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = NULL;
+    for (unsigned i = 0; i < 2; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "%u.book", i);
+        book_begin(w, &b, name, BOOK_SOURCE_OBSERVER);
+        b.h.compat = BOOK_COMPAT_ON_BEHALF;
+        b.h.created_realtime_ns += i ? 0 : 5; /* its file is the older one */
+        account_add(&b, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 100 + i);
+        builder_publish(&b);
+        assert_int_equal(flock(b.fd, LOCK_UN), 0);
+        p = add(w, name)->process;
+    }
+    ledger_update_state(w->ledger, p);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 100);
 }
 
 static void moves_put(struct book_builder *b, uint32_t account, uint64_t moves)
@@ -595,6 +621,173 @@ static void inherited_and_quality_are_told(void **state)
     assert_true(p->accounts[0].partial);
     assert_int_equal(p->accounts[0].inherited_bytes, 600);
     assert_int_equal(p->accounts[0].inherited_blocks, 5);
+}
+
+static uint64_t account_put(struct book_builder *b, uint32_t device, uint32_t flags,
+                            uint64_t capacity, uint64_t at)
+{
+    struct book_account account = {.type = BOOK_RECORD_ACCOUNT,
+                                   .space = MEMOIR_SPACE_DRAM,
+                                   .device = device,
+                                   .flags = flags,
+                                   .capacity = capacity,
+                                   .inherited_bytes = 10,
+                                   .inherited_blocks = 1,
+                                   .name = "dram"};
+    if (!at)
+        return builder_add(b, BOOK_SECTION_REGISTRY, &account, sizeof(account));
+    builder_put(b, BOOK_SECTION_REGISTRY, at, &account, sizeof(account));
+    return at;
+}
+
+/* Several accounts that add up: an estimate among them makes the sum one, and the largest size counts. */
+static void sum_of_accounts_has_the_quality_of_each(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    book_begin(w, &b, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t gpu = builder_device(&b, 1, 0, "GPU");
+    uint64_t first = account_put(&b, gpu, BOOK_ACCOUNT_SAMPLED, 500, 0);
+    uint64_t second = account_put(&b, gpu, 0, 700, 0);
+    builder_publish(&b);
+    struct ledger_process *p = add(w, "a.book")->process;
+    const struct ledger_account *a = NULL;
+    const struct ledger_capacity *c = NULL;
+    for (uint32_t flags = 0; flags < 2; flags++) {
+        assert_int_equal(live(w, p, MEMOIR_SPACE_DRAM), 0);
+        ledger_refresh(w->ledger);
+        assert_int_equal(p->n_accounts, 1);
+        a = &p->accounts[0];
+        c = &a->device->spaces[MEMOIR_SPACE_DRAM];
+        assert_string_equal(c->name, "dram");
+        assert_int_equal(a->sampled, !flags);
+        assert_int_equal(a->partial, flags);
+        assert_int_equal(a->capacity, flags ? 900 : 700);
+        assert_int_equal(c->capacity, flags ? 900 : 700); /* told again */
+        assert_int_equal(a->inherited_bytes, 20);
+        assert_int_equal(a->inherited_blocks, 2);
+        account_put(&b, gpu, BOOK_ACCOUNT_PARTIAL, 900, first);
+        account_put(&b, gpu, 0, 800, second);
+    }
+}
+
+/* The size of a device is what the processes say that are there. */
+static void size_that_only_one_process_claimed_goes_with_it(void **state)
+{
+    struct world *w = *state;
+    static const char *const names[] = {"a.book", "b.book"};
+    struct ledger_book *books[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        struct book_builder b;
+        book_begin(w, &b, names[i], BOOK_SOURCE_CLIENT);
+        b.h.exec_id = i + 1;
+        device_put(&b, 0, "card", "GPU-1", "0000:01:00.0", i ? 500 : 900, 10);
+        builder_publish(&b);
+        books[i] = add(w, names[i]);
+        ledger_update_state(w->ledger, books[i]->process);
+    }
+    ledger_refresh(w->ledger);
+    size_t n;
+    struct ledger_device *const *devices = ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(devices[0]->spaces[MEMOIR_SPACE_DRAM].capacity, 900);
+    ledger_book_remove(w->ledger, books[0]);
+    ledger_refresh(w->ledger);
+    devices = ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(devices[0]->spaces[MEMOIR_SPACE_DRAM].capacity, 500);
+    ledger_book_remove(w->ledger, books[1]); /* the last one, and nobody tells of it any more */
+    ledger_refresh(w->ledger);
+    (void)ledger_devices(w->ledger, &n);
+    assert_int_equal(n, 0);
+}
+
+/* Blocks of no bytes are counted, too. */
+static void blocks_without_bytes_count_too(void **state)
+{
+    struct world *w = *state;
+    struct book_builder client, observer;
+    book_begin(w, &client, "a.book", BOOK_SOURCE_CLIENT);
+    account_add(&client, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 3, 0);
+    builder_publish(&client);
+    book_begin(w, &observer, "b.book", BOOK_SOURCE_OBSERVER);
+    account_add(&observer, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 500);
+    builder_publish(&observer);
+    struct ledger_process *p = add(w, "a.book")->process;
+    add(w, "b.book");
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 0);
+    assert_int_equal(p->accounts[0].source, BOOK_SOURCE_CLIENT);
+    assert_int_equal(p->accounts[0].totals.live_blocks, 3);
+}
+
+/* A book that a daemon keeps counts until the process counts for itself. */
+static void account_says_on_whose_behalf_it_is(void **state)
+{
+    struct world *w = *state;
+    struct book_builder own, behalf;
+    uint32_t accounts[BOOK_RECORDS_MAX];
+    book_begin(w, &own, "a.book", BOOK_SOURCE_CLIENT);
+    uint32_t mine = account_add(&own, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 0, 0);
+    builder_publish(&own);
+    book_begin(w, &behalf, "b.book", BOOK_SOURCE_CLIENT);
+    behalf.h.compat = BOOK_COMPAT_ON_BEHALF;
+    uint32_t theirs = account_add(&behalf, MEMOIR_SPACE_PINNED, BOOK_DEVICE_HOST, 1, 7);
+    builder_publish(&behalf);
+    struct ledger_book *books[2] = {add(w, "a.book"), add(w, "b.book")};
+    struct ledger_process *p = books[0]->process;
+    p->valid = 0;
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 7);
+    assert_true(p->accounts[0].on_behalf);
+    assert_int_equal(p->valid, LEDGER_HAS_FIGURES); /* and nothing else */
+    ledger_book_accounts(books[1], accounts);
+    assert_int_equal(accounts[theirs], 0);
+    count(&own, mine, 1, 500);
+    assert_int_equal(live(w, p, MEMOIR_SPACE_PINNED), 500);
+    assert_false(p->accounts[0].on_behalf);
+}
+
+/* Sites of a book whose source does not count belong to no account. */
+static void accounts_of_another_source_are_not_those_of_a_book(void **state)
+{
+    struct world *w = *state;
+    struct book_builder allocator, tracker;
+    static uint32_t accounts[BOOK_RECORDS_MAX];
+    book_begin(w, &allocator, "a.book", BOOK_SOURCE_MALLOC);
+    uint32_t heap = account_add(&allocator, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 500);
+    builder_publish(&allocator);
+    book_begin(w, &tracker, "b.book", BOOK_SOURCE_TRACK);
+    uint32_t same = account_add(&tracker, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 400);
+    builder_publish(&tracker);
+    struct ledger_book *books[2] = {add(w, "a.book"), add(w, "b.book")};
+    assert_int_equal(live(w, books[0]->process, MEMOIR_SPACE_HEAP), 500);
+    ledger_book_accounts(books[0], accounts);
+    assert_int_equal(accounts[heap], 0);
+    memset(accounts, 0, sizeof(accounts));
+    ledger_book_accounts(books[1], accounts);
+    assert_int_equal(accounts[same], UINT32_MAX);
+    assert_int_equal(accounts[BOOK_RECORDS_MAX - 1], UINT32_MAX);
+}
+
+/* Transfers of the heap are those of the program, whose own reports of it count last. */
+static void transfers_have_an_order_of_their_own(void **state)
+{
+    struct world *w = *state;
+    static const uint32_t sources[] = {BOOK_SOURCE_MALLOC, BOOK_SOURCE_TRACK, BOOK_SOURCE_CLIENT};
+    struct ledger_process *p = NULL;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct book_builder b;
+        char name[16];
+        snprintf(name, sizeof(name), "m%u.book", i);
+        book_begin(w, &b, name, sources[i]);
+        moves_put(&b, account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 1, 100), i + 1);
+        builder_publish(&b);
+        p = add(w, name)->process;
+        (void)live(w, p, MEMOIR_SPACE_HEAP);
+        assert_int_equal(p->accounts[0].source, BOOK_SOURCE_MALLOC);
+        assert_int_equal(p->accounts[0].moves_source,
+                         i < 2 ? BOOK_SOURCE_MALLOC : BOOK_SOURCE_CLIENT);
+    }
+    assert_int_equal(p->accounts[0].totals.moved_in, 3);
 }
 
 /* ---- what is the same process ---- */
@@ -758,10 +951,17 @@ int main(void)
         WORLD_TEST(account_and_space_are_called_as_the_book_calls_them),
         WORLD_TEST(figures_are_not_whole_while_one_book_cannot_be_read),
         WORLD_TEST(of_books_on_behalf_the_one_being_written_counts),
+        WORLD_TEST(of_books_on_behalf_the_youngest_counts),
         WORLD_TEST(transfers_are_chosen_by_themselves),
         WORLD_TEST(host_spaces_have_no_device),
         WORLD_TEST(what_is_left_out_is_counted),
         WORLD_TEST(inherited_and_quality_are_told),
+        WORLD_TEST(sum_of_accounts_has_the_quality_of_each),
+        WORLD_TEST(size_that_only_one_process_claimed_goes_with_it),
+        WORLD_TEST(blocks_without_bytes_count_too),
+        WORLD_TEST(account_says_on_whose_behalf_it_is),
+        WORLD_TEST(accounts_of_another_source_are_not_those_of_a_book),
+        WORLD_TEST(transfers_have_an_order_of_their_own),
         WORLD_TEST(what_could_not_be_read_speaks_against_nothing),
         WORLD_TEST(images_at_the_same_addresses_are_told_apart),
         WORLD_TEST(process_that_gives_up_root_stays_one),

@@ -11,6 +11,8 @@
 #include "ledger/host_books.h"
 #include "ledger_world.h"
 
+#include "ledger/rows.h"
+
 #define STATES ((enum ledger_state)(LEDGER_UNKNOWN + 1))
 
 static const struct {
@@ -210,6 +212,90 @@ static void pid_with_another_start_is_told_but_not_probed(void **state)
     assert_false(ledger_process_reachable(p));
 }
 
+/* A book from another PID namespace: who maps it is the process, if it started when the book says so. */
+static void process_that_maps_a_book_has_its_pid(void **state)
+{
+    struct world *w = *state;
+    struct book_builder b;
+    for (int shifted = 0; shifted < 2; shifted++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d.book", shifted);
+        book_begin(w, &b, name, BOOK_SOURCE_CLIENT);
+        b.h.pid_ns = w->pid_ns + 1;
+        b.h.pid = 7;
+        b.h.start_ticks += shifted ? 12345 : 0;
+        builder_publish(&b);
+        struct ledger_where where = {.dirfd = w->dirfd,
+                                     .name = name,
+                                     .fd = -1,
+                                     .uid = geteuid(),
+                                     .hint_pid = getpid(),
+                                     .place = w->place};
+        struct ledger_book *book;
+        assert_int_equal(ledger_book_add(w->ledger, &where, &book), 0);
+        pid_t pid = ledger_resolve_pid(w->ledger, book_row(book));
+        if (shifted)
+            assert_true(pid <= 0);
+        else
+            assert_int_equal(pid, getpid());
+        book_row(book)->hint_pid = 0;
+        assert_true(ledger_resolve_pid(w->ledger, book_row(book)) <= 0);
+        book_row(book)->hint_pid = 1 << 29; /* gone */
+        assert_true(ledger_resolve_pid(w->ledger, book_row(book)) <= 0);
+    }
+}
+
+/* A PID that was not known is found later, and nothing else is forgotten. */
+static void pid_is_found_again(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    ledger_update_state(w->ledger, p);
+    uint32_t valid = p->valid;
+    assert_true(valid & LEDGER_HAS_PID);
+    assert_true(valid & ~(uint32_t)LEDGER_HAS_PID);
+    p->valid &= ~(uint32_t)LEDGER_HAS_PID;
+    p->pid = 0;
+    assert_int_equal(ledger_update_state(w->ledger, p), LEDGER_RUNNING);
+    assert_int_equal(p->valid, valid);
+    assert_int_equal(p->pid, getpid());
+}
+
+/* That nobody has a PID tells something only where PIDs mean the same. */
+static void pid_that_is_gone_tells_nothing_about_another_namespace(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        p->pid = 1 << 29;
+        p->valid |= LEDGER_HAS_PID;
+        p->pid_proved = false;
+        p->pid_ns = w->pid_ns + (uint64_t)elsewhere;
+        assert_int_equal(ledger_update_state(w->ledger, p) == LEDGER_EXITED, !elsewhere);
+    }
+}
+
+/* An owner whose claim does not hold any more loses the trust for good. */
+static void trust_is_lost_with_the_owner(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *p = own_process(w);
+    struct process_row *row = process_row(p);
+    row->trusted = true;
+    ledger_update_state(w->ledger, p);
+    assert_true(row->trusted);
+    if (geteuid() != 0)
+        skip();
+    struct book_identity *id = (struct book_identity *)(uintptr_t)p->books[0]->identity;
+    uint32_t owner = id->st_uid;
+    id->st_uid = 1234;
+    ledger_update_state(w->ledger, p);
+    assert_false(row->trusted);
+    id->st_uid = owner;
+    ledger_update_state(w->ledger, p);
+    assert_false(row->trusted);
+}
+
 static void pid_of_another_user_is_not_told(void **state)
 {
     struct world *w = *state;
@@ -333,7 +419,9 @@ static void memory_and_threads_of_a_living_process_are_told(void **state)
     struct world *w = *state;
     struct proc_memory memory;
     struct ledger_process *p = own_process(w);
+    uint32_t before = p->valid & ~(uint32_t)(LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
     ledger_update_facts(w->ledger, p);
+    assert_int_equal(p->valid, before | LEDGER_HAS_RSS | LEDGER_HAS_THREADS);
     assert_int_equal(proc_memory_read(getpid(), &memory), 0);
     assert_true(p->valid & LEDGER_HAS_RSS);
     assert_true(p->valid & LEDGER_HAS_THREADS);
@@ -439,6 +527,70 @@ static void running_image_joins_before_others_of_its_pid(void **state)
     }
 }
 
+/* Of two in the same state, the one whose owner was proved counts, in whatever order they came. */
+static void trusted_image_joins_before_one_that_is_not(void **state)
+{
+    struct world *w = *state;
+    struct ledger_process *images[2];
+    images[0] = own_process(w);
+    struct book_builder b;
+    book_begin(w, &b, "b.book", BOOK_SOURCE_CLIENT);
+    b.h.exec_id++;
+    images[1] = process_of(w, &b, "b.book");
+    for (int trusted = 0; trusted < 2; trusted++) {
+        for (int i = 0; i < 2; i++) {
+            ledger_update_state(w->ledger, images[i]);
+            images[i]->state = LEDGER_RUNNING;
+            process_row(images[i])->trusted = i == trusted;
+        }
+        assert_true(joined(w, images[trusted]));
+        assert_true(ledger_process_before(images[trusted], images[!trusted]));
+        assert_false(ledger_process_before(images[!trusted], images[trusted]));
+        assert_false(ledger_process_before(images[trusted], images[trusted]));
+        /* But what runs counts before what does not. */
+        images[trusted]->state = LEDGER_STOPPED;
+        assert_true(joined(w, images[!trusted]));
+    }
+}
+
+/* Claims find their rows in any order, and of several for a row the first in precedence stays. */
+static void claims_find_their_rows_in_any_order(void **state)
+{
+    enum { ROWS = 37 };
+    struct host_join join = {0};
+    for (int i = 0; i < ROWS; i++)
+        tree_process(&(struct tree_process){.pid = 5000000 + 3 * i, .start = 7, .rss_pages = 1});
+    struct host *many = NULL;
+    assert_int_equal(host_new(&(struct host_options){.proc = tree_root}, &many), 0);
+    assert_int_equal(host_refresh(many), 0);
+    for (uint64_t order = 1; order < ROWS; order++) { /* ROWS is a prime: each visits all rows */
+        assert_int_equal(host_join_begin(&join, many), 0);
+        for (uint32_t i = 0; i < ROWS; i++) {
+            uint32_t number = (uint32_t)(i * order % ROWS);
+            pid_t pid = 5000000 + 3 * (pid_t)number;
+            assert_false(host_join_add(&join, &(struct host_claim){7, pid + 1, 0}, 999));
+            assert_true(host_join_add(&join, &(struct host_claim){7, pid, 5}, number));
+            assert_true(host_join_add(&join, &(struct host_claim){7, pid, 5}, 998));
+            assert_true(host_join_add(&join, &(struct host_claim){7, pid, 6}, 997));
+            if (number % 2)
+                assert_true(host_join_add(&join, &(struct host_claim){7, pid, 4}, 100 + number));
+        }
+        size_t found = 0;
+        for (size_t k = 0; k < join.n_rows; k++) {
+            if (join.rows[k]->pid < 5000000)
+                continue;
+            uint32_t number = (uint32_t)(join.rows[k]->pid - 5000000) / 3;
+            assert_int_equal(join.joined[k].claim, number % 2 ? 100 + number : number);
+            found++;
+        }
+        assert_int_equal(found, ROWS);
+    }
+    host_join_release(&join);
+    assert_null(join.joined);
+    assert_int_equal(join.cap_rows, 0);
+    host_free(many);
+}
+
 static void claim_joins_the_row_of_its_pid_and_start(void **state)
 {
     struct world *w = *state;
@@ -476,6 +628,10 @@ int main(void)
         cmocka_unit_test(every_state_has_one_meaning),
         cmocka_unit_test(process_of_another_machine_counts_but_cannot_be_probed),
         cmocka_unit_test(pid_that_is_not_proved_is_not_probed),
+        WORLD_TEST(process_that_maps_a_book_has_its_pid),
+        WORLD_TEST(pid_is_found_again),
+        WORLD_TEST(pid_that_is_gone_tells_nothing_about_another_namespace),
+        WORLD_TEST(trust_is_lost_with_the_owner),
         WORLD_TEST(process_that_ended_before_the_first_look_has_exited),
         WORLD_TEST(without_namespace_only_the_lock_tells_the_end_and_the_pid_goes_at_once),
         WORLD_TEST(process_that_was_proved_has_exited_when_its_pid_is_gone),
@@ -491,6 +647,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(books_join_the_row_of_their_process_only, join_setup,
                                         join_teardown),
         cmocka_unit_test_setup_teardown(running_image_joins_before_others_of_its_pid, join_setup,
+                                        join_teardown),
+        cmocka_unit_test_setup_teardown(trusted_image_joins_before_one_that_is_not, join_setup,
+                                        join_teardown),
+        cmocka_unit_test_setup_teardown(claims_find_their_rows_in_any_order, join_setup,
                                         join_teardown),
         cmocka_unit_test_setup_teardown(claim_joins_the_row_of_its_pid_and_start, join_setup,
                                         join_teardown),

@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "history/table.h"
 #include "history_fixture.h"
+#include "ledger/proc.h"
 #include "query/query.h"
 
 static char path[64];
@@ -127,6 +128,92 @@ static void a_process_that_ended_within_a_step_is_not_in_its_sum(void **state)
     memcpy(path, before, sizeof(path));
 }
 
+/* Records two processes of user 1001: this one, which runs, and one that ended. */
+static void rights_record(void)
+{
+    struct store_limits limits = {UINT64_C(1) << 30, {3600, 86400, 30 * 86400}};
+    struct store *store = NULL;
+    struct recorder *recorder = NULL;
+    struct proc_stat self;
+    struct sample sample;
+    assert_int_equal(proc_stat_read(getpid(), &self), 0);
+    sample_init(&sample);
+    assert_int_equal(store_open(path, &limits, &store), 0);
+    assert_int_equal(recorder_new(history_boot(), 10, &recorder), 0);
+    sample_reset(&sample, FIXTURE_T0 * NS_PER_S);
+    for (int ended = 0; ended < 3; ended++) { /* 1: another start; 2: no such PID */
+        struct sample_process *p = sample_add_process(&sample);
+        p->pid = ended == 2 ? 4194304 + 7 : getpid();
+        p->start_ticks = self.start_ticks + (ended == 1 ? 1000 : 0);
+        p->uid = 1001;
+        p->has_rss = true;
+        p->rss_bytes = 1000 + (uint64_t)ended;
+        strcpy(p->program, ended ? "secret" : "public");
+    }
+    sample_totals(&sample);
+    assert_int_equal(recorder_add(recorder, &sample), 0);
+    assert_int_equal(recorder_flush(recorder, store, FIXTURE_T0 + 1), 0);
+    recorder_free(recorder);
+    store_free(store);
+    sample_release(&sample);
+}
+
+static void check_seen(struct query_spec spec, bool sees_all, uint32_t viewer, const char *expected)
+{
+    struct query *query = NULL;
+    struct query_error error = {0};
+    struct query_result *result = NULL;
+    struct history_world history = {
+        .path = path, .since_s = FIXTURE_T0, .until_s = FIXTURE_T0 + 10, .step_s = 10};
+    struct query_world world = {
+        .history = &history, .sees_all = sees_all, .viewer_uid = viewer, .node = "here"};
+    struct buffer out = BUFFER_INIT(1 << 20);
+    if (query_new(&spec, &query, &error) < 0)
+        fail_msg("%s", error.text);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(query_result_finish(result), 0);
+    assert_int_equal(query_result_lines(result, &out), 0);
+    assert_string_equal(buffer_string(&out), expected);
+    buffer_release(&out);
+    query_result_free(result);
+    query_free(query);
+}
+
+/* As in the tables host and exited: other users see the name of a program that runs, and not of one that ended. */
+static void past_tells_other_users_no_names_that_the_present_does_not(void **state)
+{
+    char before[sizeof(path)];
+    memcpy(before, path, sizeof(path));
+    snprintf(path, sizeof(path), "/dev/shm/memoir-rights-%d.db", (int)getpid());
+    rights_record();
+    struct query_spec rows = {.table = "host_past", .show = "program,rss", .sort = "+rss"};
+    static const char all[] = "{\"program\":\"public\",\"rss\":1000}\n"
+                              "{\"program\":\"secret\",\"rss\":1001}\n"
+                              "{\"program\":\"secret\",\"rss\":1002}\n";
+    static const char some[] = "{\"program\":\"public\",\"rss\":1000}\n"
+                               "{\"program\":null,\"rss\":1001}\n"
+                               "{\"program\":null,\"rss\":1002}\n";
+    check_seen(rows, true, 5, all);
+    check_seen(rows, false, 1001, all);
+    check_seen(rows, false, 1002, some);
+    check_seen(rows, false, UINT32_MAX, some);
+    rows.where = "program=secret"; /* nor can they be asked for */
+    check_seen(rows, false, 1002, "");
+    struct query_spec series = {.table = "history",
+                                .where = "of=process and series=rss",
+                                .show = "program,last",
+                                .sort = "+last"};
+    check_seen(series, false, 1002,
+               "{\"program\":\"public\",\"last\":1000}\n{\"program\":null,\"last\":1001}\n"
+               "{\"program\":null,\"last\":1002}\n");
+    check_seen(series, false, 1001,
+               "{\"program\":\"public\",\"last\":1000}\n{\"program\":\"secret\",\"last\":1001}\n"
+               "{\"program\":\"secret\",\"last\":1002}\n");
+    teardown(NULL);
+    memcpy(path, before, sizeof(path));
+}
+
 static void check_spec(struct query_spec spec, struct past_window window, const char *table,
                        const char *by, const char *where)
 {
@@ -202,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_moment_is_the_step_that_it_lies_in),
         cmocka_unit_test(a_time_has_rows_for_each_step_that_was_recorded),
         cmocka_unit_test(a_process_that_ended_within_a_step_is_not_in_its_sum),
+        cmocka_unit_test(past_tells_other_users_no_names_that_the_present_does_not),
         cmocka_unit_test(questions_about_now_become_questions_about_then),
         cmocka_unit_test(other_tables_refuse_with_a_reason),
         cmocka_unit_test(without_a_file_there_are_no_rows),

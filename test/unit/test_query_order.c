@@ -132,11 +132,54 @@ static void points_with_any_bytes_are_sorted(void **unused)
     query_free(query);
 }
 
+/* Enough pets for a limit to drop some of them, then one more. */
+static void check_first(struct query_result *result, const struct pet *many, const struct pet *one,
+                        const char *first)
+{
+    for (size_t i = 0; i < 2 * RESULT_PRUNE_SLACK; i++)
+        pets_add(result, many, 1);
+    pets_add(result, one, 1);
+    char *rows = rows_text(result);
+    assert_memory_equal(rows, first, strlen(first));
+    assert_int_equal(query_result_matched(result), 2 * RESULT_PRUNE_SLACK + 1);
+    free(rows);
+}
+
+static void a_late_row_that_comes_first_is_kept(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.show = "name", .sort = "name", .limit = 3});
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    /* The byte is beyond the character, and what stands for it is not. */
+    check_first(result, &(struct pet){.name = "\xf0\x9f\x90\x88"}, &(struct pet){.name = "\xff"},
+                "[{\"name\":\"\xef\xbf\xbd\"}");
+    query_result_free(result);
+    query_free(query);
+}
+
+static void a_result_forgets_what_it_dropped(void **unused)
+{
+    struct query *query =
+        pet_query(&(struct query_spec){.show = "weight", .sort = "-weight", .limit = 3});
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    check_first(result, &(struct pet){.weight = 500}, &(struct pet){.weight = 501},
+                "[{\"weight\":501},{\"weight\":500}");
+    query_result_reset(result);
+    check_first(result, &(struct pet){.weight = 7}, &(struct pet){.weight = 6},
+                "[{\"weight\":7},{\"weight\":7}");
+    query_result_free(result);
+    query_free(query);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_in_the_order_of_their_cells),
         cmocka_unit_test(points_with_any_bytes_are_sorted),
+        cmocka_unit_test(a_late_row_that_comes_first_is_kept),
+        cmocka_unit_test(a_result_forgets_what_it_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* One name means one thing in every table, and the page about the names is the vocabulary. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "check.h"
+#include "daemon/api.h"
 #include "daemon/tables.h"
 #include "query/query.h"
 #include "query/vocabulary.h"
@@ -70,6 +72,85 @@ static void another_kind_or_unit_is_another_word(void **state)
     assert_false(query_word_fits(&column));
 }
 
+/* Keys that a document of a program or of the API may not have: a unit of time or a rate in the name. */
+static bool has_unit(const char *key, size_t len)
+{
+    static const char *const ends[] = {"_s",       "_ms",         "_us",         "_ns",
+                                       "_seconds", "_per_minute", "_per_second", "_per_s"};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (len > strlen(ends[i]) &&
+            memcmp(key + len - strlen(ends[i]), ends[i], strlen(ends[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Words in quotes that have a unit in their name, of `text`; each is told with `where`. */
+static size_t count_units(const char *text, const char *where)
+{
+    size_t bad = 0;
+    for (const char *at = text; (at = strchr(at, '"')); at++) {
+        size_t len = strspn(at + 1, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+        if (at[1 + len] != '"' || !has_unit(at + 1, len))
+            continue;
+        print_error(
+            "'%.*s' in %s: durations are seconds and rates are a second, without a unit in the name\n",
+            (int)len, at + 1, where);
+        bad++;
+    }
+    return bad;
+}
+
+static void api_has_no_units_in_its_names(void **state)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer text = BUFFER_INIT(16 << 20);
+    api_description(&text);
+    assert_int_equal(text.error, 0);
+    assert_int_equal(count_units(buffer_string(&text), "the description of the API"), 0);
+    assert_int_equal(count_units("{\"took_ms\": 1, \"took\": 2, \"pid_ns\": 3}", "a test"), 2);
+}
+
+/* Files whose texts are formats of their own: records of processes that ended, and the native protocol. */
+static bool is_format(const char *name)
+{
+    static const char *const names[] = {"retired_json.c", "exited_read.c", "table_exited_blocks.c",
+                                        "native"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static void documents_have_no_units_in_their_names(void **state)
+{
+    static const char *const folders[] = {"cli",     "daemon",  "profile", "explain",
+                                          "cluster", "history", "query"};
+    const char *root = getenv("MEMOIR_SOURCE_ROOT");
+    size_t files = 0, bad = 0;
+    if (!root)
+        skip();
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        char folder[512], path[1024];
+        snprintf(folder, sizeof(folder), "%s/src/%s", root, folders[i]);
+        DIR *list = opendir(folder);
+        assert_non_null(list);
+        for (const struct dirent *entry; (entry = readdir(list));) {
+            size_t len = strlen(entry->d_name);
+            if (len < 3 || strcmp(entry->d_name + len - 2, ".c") != 0 || is_format(entry->d_name))
+                continue;
+            MEMOIR_CLEANUP(buffer_release)
+            struct buffer text = BUFFER_INIT(4 << 20);
+            snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+            assert_int_equal(fs_read_file(path, &text), 0);
+            bad += count_units(buffer_string(&text), path);
+            files++;
+        }
+        closedir(list);
+    }
+    assert_int_equal(bad, 0);
+    assert_true(files > 200);
+}
+
 /* GENERATE=1 writes the page. */
 static void page_in_doc_is_the_vocabulary(void **state)
 {
@@ -115,6 +196,8 @@ int main(void)
         cmocka_unit_test(every_column_is_called_as_the_vocabulary_says),
         cmocka_unit_test(words_are_sorted_and_used),
         cmocka_unit_test(another_kind_or_unit_is_another_word),
+        cmocka_unit_test(api_has_no_units_in_its_names),
+        cmocka_unit_test(documents_have_no_units_in_their_names),
         cmocka_unit_test(page_in_doc_is_the_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

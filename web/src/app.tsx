@@ -5,6 +5,7 @@ import { useEffect, useErrorBoundary, useReducer } from 'preact/hooks'
 import { locked, post } from './api/client'
 import { useResource } from './api/resource'
 import type { Cluster } from './api/schema'
+import type { LeaksAnswer } from './api/types'
 import { live, reconnectNow, session, stale, tick } from './api/stream'
 import { bytes, count, wholeDuration } from './base/format'
 import { addKeys, bindings, type KeyBinding } from './base/keys'
@@ -18,6 +19,7 @@ import { Empty, Meter } from './kit/parts'
 import { Tip } from './kit/tip'
 import { Login } from './views/login'
 import { SCREENS, screenOf } from './views/screens'
+import { leakCount, suspectsOf } from './views/suspect_model'
 
 const NodeToken = later(() => import('./views/node_token').then((module) => module.NodeToken), 0)
 
@@ -158,9 +160,12 @@ function Rail(): JSX.Element {
   const now = tick.value
   const cluster = useResource<Cluster>('/cluster', {}, { every: 5000 }).data
   const inCluster = cluster != null && cluster.state !== 'none'
+  // A tick tells that some call sites leak; which lines of code these are takes a question.
+  const leaks = useResource<LeaksAnswer>(now?.suspects ? '/leaks' : null, {}, { every: 2000 }).data
+  const leaking = now?.suspects ? leakCount(suspectsOf(leaks)) : 0
   const tally: Record<string, string> = {
     processes: now ? count(now.processes) : '',
-    leaks: now?.suspects ? count(now.suspects) : '',
+    leaks: leaking ? count(leaking) : '',
     cluster: inCluster ? count(cluster!.members.filter((m) => m.state !== 'left').length) : '',
   }
   return (

@@ -10,12 +10,12 @@ const member = (node: string, more: Partial<Member> = {}): Member => ({
   id: `id-${node}`,
   self: false,
   state: 'alive',
-  state_s: 1,
+  state_age: 1,
   version: '0.1.0',
-  heard_s: 1,
-  answer_ms: 1,
-  answered_s: 1,
-  clock_offset_s: 0,
+  heard_age: 1,
+  answer_took: 0.001,
+  answered_age: 1,
+  clock_offset: 0,
   ...more,
 })
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Explain } from '../src/api/schema'
-import { explainNames, explainParts } from '../src/views/process_explain'
+import { explainNames, explainParts, shortName } from '../src/views/process_explain'
 
 const part = (kind: string, name: string, bytes: number, folded = 0): Explain['parts'][number] =>
   ({ kind, name, bytes, folded, estimate: false }) as Explain['parts'][number]
@@ -44,4 +44,10 @@ test('call sites stand for the heap where they are known, and all parts sum to t
     ['other files', 95, false],
     ['2 smaller parts', 12, true],
   ])
+})
+
+test('of files the last part of the path is shown', () => {
+  assert.equal(shortName({ kind: 'file', name: '/usr/lib/libc.so.6' }), 'libc.so.6')
+  assert.equal(shortName({ kind: 'file', name: 'other files' }), 'other files')
+  assert.equal(shortName({ kind: 'heap', name: '/src/a.c:1 f' }), '/src/a.c:1 f')
 })

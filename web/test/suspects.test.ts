@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { heldSentence, siteName, suspectsOf, worstOfEach } from '../src/views/suspect_model'
+import { heldSentence, leakCount, siteName, suspectsOf, worstOfEach } from '../src/views/suspect_model'
 
 test('a place is called by its function in short', () => {
   const whole = 'void cache::Table<std::string, int>::insert<int>(int&&)'
@@ -65,4 +65,12 @@ test('a machine with many suspects shows the worst of each process', () => {
 
 test('what is not known of the blocks is not told', () => {
   assert.match(heldSentence(told(row(7, 'Java heap', 'growing', 300, { blocks: 0 }))[0]!), /^It holds 3.0 kB\.$/)
+})
+
+test('leaks are counted by line of code, in the menu and on their screen', () => {
+  const answer = (...rows: object[]) => suspectsOf({ time: '2026-01-01T00:00:00Z', rows } as never)
+  assert.equal(leakCount(answer(row(7, 'a.py:5 load', 'leak', 300), row(7, 'a.py:5 load', 'leak', 100), row(7, 'a.py:9 save', 'growing', 50))), 1)
+  assert.equal(leakCount(answer(row(7, 'a.py:5 load', 'leak', 300), row(8, 'a.py:5 load', 'leak', 100))), 2)
+  assert.equal(leakCount(answer(row(7, 'a.py:9 save', 'growing', 50))), 0)
+  assert.equal(leakCount(null), 0)
 })

@@ -94,13 +94,13 @@ export interface Gathered {
   /** nodes whose clock differs from ours by a second or more */
   clocks: {
     node: string
-    offset_s: number
+    clock_offset: number
   }[]
-  took_ms: number
+  took: number
 }
 
 export interface Cluster {
-  schema: "memoir.cluster/1"
+  schema: "memoir.cluster/2"
   time: Time
   /** of the connection to the NATS server; none: this memoird is in no cluster */
   state: "none" | "connecting" | "connected" | "closed"
@@ -155,22 +155,22 @@ export interface ClusterMember {
   self: boolean
   state: "alive" | "unreachable" | "left"
   /** for how long */
-  state_s: number
+  state_age: number
   version: string
   started: Time
   /** since its last heartbeat */
-  heard_s: number
+  heard_age: number
   /** since its last answer */
-  answered_s: number | null
+  answered_age: number | null
   /** that its last answer took */
-  answer_ms: number | null
+  answer_took: number | null
   answers: number
   /** questions without an answer in time */
   missed: number
   /** answers that were invalid */
   rejected: number
   /** its clock less ours */
-  clock_offset_s: number
+  clock_offset: number
 }
 
 /** ISO 8601, UTC */
@@ -224,6 +224,8 @@ export interface Process {
     can: boolean
     /** switching it on puts probes on its allocator while it runs */
     attach: boolean
+    /** where probes are in for part of the time: when the figures changed last */
+    as_of?: string | null
     /** what would start it tracked */
     command: string | null
   }
@@ -432,7 +434,7 @@ export interface TracedProcess {
 
 /** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
 export interface Pinning {
-  schema: "memoir.pinning/1"
+  schema: "memoir.pinning/2"
   time: Time
   pid: number
   mode: "auto" | "use" | "profile" | "shadow" | "off"
@@ -447,14 +449,14 @@ export interface Pinning {
   kernel_pinned_bytes: number | null
   /** null: unlimited */
   budget_bytes: number | null
-  saved_s: number
-  missed_s: number
-  cost_s: number
+  saved: number
+  missed: number
+  cost: number
   /** copies of memory that is not pinned, through the staging ring */
   staged_copies: number
   staged_bytes: number
   /** what these took less than the driver's own */
-  staged_saved_s: number
+  staged_saved: number
   /** fresh memory that was touched ahead of the program */
   touched_ahead_bytes: number
   failures: number
@@ -465,9 +467,9 @@ export interface Pinning {
     pinned: boolean
     bytes: number
     copies: number
-    missed_s: number
-    saved_s: number
-    cost_s: number
+    missed: number
+    saved: number
+    cost: number
     reason: string
     why: string
     site: string
@@ -479,12 +481,12 @@ export interface Pinning {
     /** pin: each allocation is worth its memory; reuse: all together are worth that of one; leave: neither */
     advice: "pin" | "reuse" | "leave"
     /** what pinning saves for one allocation */
-    saves_each_s: number
+    saves_each: number
     /** of the average allocation */
     bytes: number
     copies: number
-    missed_s: number
-    saved_s: number
+    missed: number
+    saved: number
     pinned_bytes: number
   })[]
 }
@@ -507,8 +509,8 @@ export interface Trace {
   copiers: TraceCopier[]
   /** rates behind the estimated savings */
   assumed: {
-    pageable_bytes_per_second: number
-    pinned_bytes_per_second: number
+    pageable_rate: number
+    pinned_rate: number
   }
   /** ranges that were copied again and again in one direction */
   repeats: ({
@@ -694,6 +696,14 @@ export interface History {
     /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
+    /** of memoir history --json, as user, program, processes and node */
+    pid?: number
+    start?: Time
+    user?: string
+    uid?: number
+    program?: string
+    processes?: number
+    node?: string
     ordinal?: number
     device_name?: string
     /** its identity, as the table devices has it */

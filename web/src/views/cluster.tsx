@@ -140,7 +140,7 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
     width: 110,
     value: (n) => n.member.state,
     render: ({ member }) => (
-      <Badge tone={STATES[member.state][1]} tip={`for ${wholeDuration(member.state_s)}`}>
+      <Badge tone={STATES[member.state][1]} tip={`for ${wholeDuration(member.state_age)}`}>
         {STATES[member.state][0]}
       </Badge>
     ),
@@ -170,9 +170,9 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
     title: 'Last answer',
     kind: 'text',
     width: 130,
-    value: (n) => n.member.answered_s,
+    value: (n) => n.member.answered_age,
     render: ({ member }) =>
-      member.self ? '' : member.answered_s == null ? <span class="none">none yet</span> : `${wholeDuration(member.answered_s)} ago`,
+      member.self ? '' : member.answered_age == null ? <span class="none">none yet</span> : `${wholeDuration(member.answered_age)} ago`,
   },
   {
     id: 'took',
@@ -180,8 +180,8 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
     help: 'how long its last answer took',
     kind: 'number',
     width: 80,
-    value: (n) => n.member.answer_ms,
-    text: (n) => (n.member.answer_ms == null ? '' : `${n.member.answer_ms.toFixed(1)} ms`),
+    value: (n) => n.member.answer_took,
+    text: (n) => (n.member.answer_took == null ? '' : `${(n.member.answer_took * 1000).toFixed(1)} ms`),
   },
   {
     id: 'clock',
@@ -189,8 +189,8 @@ const NODE_COLUMNS: TableColumn<NodeMemory>[] = [
     help: 'how far its clock is from that of this node, where it is more than a second',
     kind: 'number',
     width: 90,
-    value: (n) => n.member.clock_offset_s,
-    text: ({ member }) => (Math.abs(member.clock_offset_s) < 1 ? '' : `${member.clock_offset_s > 0 ? '+' : '−'}${Math.abs(member.clock_offset_s).toFixed(1)} s`),
+    value: (n) => n.member.clock_offset,
+    text: ({ member }) => (Math.abs(member.clock_offset) < 1 ? '' : `${member.clock_offset > 0 ? '+' : '−'}${Math.abs(member.clock_offset).toFixed(1)} s`),
   },
 ]
 

@@ -10,12 +10,12 @@ export interface Member {
   id: string
   self: boolean
   state: 'alive' | 'unreachable' | 'left'
-  state_s: number
+  state_age: number
   version: string
-  heard_s: number | null
-  answer_ms: number | null
-  answered_s: number | null
-  clock_offset_s: number
+  heard_age: number | null
+  answer_took: number | null
+  answered_age: number | null
+  clock_offset: number
 }
 
 /** How many nodes an answer is made of, and which are missing. */

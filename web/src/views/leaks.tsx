@@ -6,7 +6,7 @@ import { bytes, clock, count } from '../base/format'
 import { link, setWords, word } from '../base/route'
 import { Card, Choice, Empty, ProblemBox, StaleNotice, ViewHead, Waiting } from '../kit/parts'
 import { SuspectItem } from './suspect'
-import { levelOf, rankSuspects, suspectKey, suspectsOf } from './suspect_model'
+import { leakCount, levelOf, rankSuspects, suspectKey, suspectsOf } from './suspect_model'
 
 type Which = 'all' | 'leak'
 const WHICH: readonly (readonly [Which, string])[] = [
@@ -21,7 +21,7 @@ export function Leaks(): JSX.Element {
   const open = word('open')
   const all = rankSuspects(data?.suspects ?? [])
   const suspects = all.filter((suspect) => which === 'all' || suspect.level === 'leak')
-  const leaks = all.filter((suspect) => suspect.level === 'leak').length
+  const leaks = leakCount(data)
   // The worst one is opened by itself, until somebody opens or closes another.
   const first = suspects[0]
   const shown = open || (first && levelOf(first.level).rank >= 4 ? suspectKey(first) : 'none')

@@ -71,6 +71,10 @@ export function explainNames(answer: Answer): Named[] {
   return shown
 }
 
+/** Of a path the end says most, and the beginning is alike for all. */
+export const shortName = ({ kind, name }: Pick<Named, 'kind' | 'name'>): string =>
+  kind === 'file' && name.startsWith('/') ? name.slice(name.lastIndexOf('/') + 1) : name
+
 /** Nothing where it may not be seen: the page has its other figures. */
 export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
   const { data } = useResource<Explain>(`/processes/${pid}/explain`, {}, { every: 5000 })
@@ -89,7 +93,7 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
             </span>
             <span class="num muted">{percent((named.bytes / data.rss_bytes) * 100)}</span>
             <span class="clip" data-tip={named.name}>
-              {named.name}
+              {shortName(named)}
               {named.via && <span class="muted"> via {named.via}</span>}
             </span>
           </li>

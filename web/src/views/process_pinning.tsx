@@ -14,16 +14,16 @@ const COLUMNS: TableColumn<Block>[] = [
   { id: 'pinned', title: 'Pinned', kind: 'text', width: 70, value: (b) => (b.pinned ? 'yes' : 'no') },
   { id: 'size', title: 'Size', kind: 'bytes', width: 90, value: (b) => b.bytes },
   { id: 'copies', title: 'Copies', kind: 'number', width: 80, value: (b) => b.copies },
-  { id: 'saved', title: 'Saved', kind: 'text', align: 'right', width: 90, help: 'what its copies took less because it was pinned', value: (b) => b.saved_s, text: (b) => duration(b.saved_s) },
-  { id: 'missed', title: 'Missed', kind: 'text', align: 'right', width: 90, help: 'what its copies took longer because it was pageable', value: (b) => b.missed_s, text: (b) => duration(b.missed_s) },
+  { id: 'saved', title: 'Saved', kind: 'text', align: 'right', width: 90, help: 'what its copies took less because it was pinned', value: (b) => b.saved, text: (b) => duration(b.saved) },
+  { id: 'missed', title: 'Missed', kind: 'text', align: 'right', width: 90, help: 'what its copies took longer because it was pageable', value: (b) => b.missed, text: (b) => duration(b.missed) },
   { id: 'why', title: 'Why', kind: 'text', width: 320, grow: true, value: (b) => b.why },
 ]
 
 const SITES: TableColumn<Site>[] = [
   { id: 'site', title: 'Line', kind: 'text', width: 200, grow: true, pin: true, value: (s) => s.site },
   { id: 'advice', title: 'Advice', kind: 'text', width: 80, help: 'pin: each allocation is worth its memory; reuse: all together are worth that of one, so allocate once and use it again; leave: neither', value: (s) => s.advice },
-  { id: 'saves', title: 'Pinning saves', kind: 'text', align: 'right', width: 120, value: (s) => s.saved_s + s.missed_s, text: (s) => duration(s.saved_s + s.missed_s) },
-  { id: 'each', title: 'Each', kind: 'text', align: 'right', width: 90, help: 'what pinning saves for one allocation', value: (s) => s.saves_each_s, text: (s) => duration(s.saves_each_s) },
+  { id: 'saves', title: 'Pinning saves', kind: 'text', align: 'right', width: 120, value: (s) => s.saved + s.missed, text: (s) => duration(s.saved + s.missed) },
+  { id: 'each', title: 'Each', kind: 'text', align: 'right', width: 90, help: 'what pinning saves for one allocation', value: (s) => s.saves_each, text: (s) => duration(s.saves_each) },
   { id: 'size', title: 'Costs', kind: 'bytes', width: 90, help: 'the average allocation', value: (s) => s.bytes },
   { id: 'copies', title: 'Copies', kind: 'number', width: 80, value: (s) => s.copies },
   { id: 'allocations', title: 'Allocations', kind: 'number', width: 100, value: (s) => s.allocations },
@@ -43,9 +43,9 @@ export function PinningPart({ pid }: { pid: number }): JSX.Element | null {
         {data.own_pinned_bytes > 0 && <Fact name="Pinned by the program">{bytes(data.own_pinned_bytes)}</Fact>}
         {data.kernel_pinned_bytes != null && <Fact name="Machine (kernel)">{bytes(data.kernel_pinned_bytes)}</Fact>}
         <Fact name="Budget">{data.budget_bytes == null ? 'unlimited' : bytes(data.budget_bytes)}</Fact>
-        <Fact name={`Copies ${verb}`}>{duration(data.saved_s)}</Fact>
-        <Fact name="Pinning cost">{duration(data.cost_s)}</Fact>
-        {data.staged_copies > 0 && <Fact name="Staging saved">{duration(data.staged_saved_s)}</Fact>}
+        <Fact name={`Copies ${verb}`}>{duration(data.saved)}</Fact>
+        <Fact name="Pinning cost">{duration(data.cost)}</Fact>
+        {data.staged_copies > 0 && <Fact name="Staging saved">{duration(data.staged_saved)}</Fact>}
         {data.touched_ahead_bytes > 0 && <Fact name="Touched ahead">{bytes(data.touched_ahead_bytes)}</Fact>}
         {data.failures > 0 && <Fact name="Failed">{count(data.failures)}</Fact>}
       </Facts>

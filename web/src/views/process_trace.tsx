@@ -176,7 +176,7 @@ function Transfers({ trace }: { trace: Trace }): JSX.Element {
         </Fact>
         <Fact
           name="Pinning would save"
-          help={`estimate: pageable copies at ${bytes(trace.assumed.pageable_bytes_per_second)}/s, pinned ones at ${bytes(trace.assumed.pinned_bytes_per_second)}/s`}
+          help={`estimate: pageable copies at ${bytes(trace.assumed.pageable_rate)}/s, pinned ones at ${bytes(trace.assumed.pinned_rate)}/s`}
         >
           {pageable.bytes ? `~${duration(saving)}` : '-'}
         </Fact>

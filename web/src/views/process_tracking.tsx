@@ -3,6 +3,7 @@ import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { post, Problem } from '../api/client'
 import { session } from '../api/stream'
+import { clock } from '../base/format'
 import { Dialog } from '../kit/dialog'
 import { Icon } from '../kit/icon'
 import { Badge, type Tone } from '../kit/parts'
@@ -15,6 +16,7 @@ export interface TrackingState {
   can?: boolean
   attach?: boolean
   command?: string | null
+  as_of?: string | null
 }
 
 const WORDS: Record<TrackingState['state'], { badge: string; tone: Tone; tip: string }> = {
@@ -76,6 +78,11 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
   }
   return (
     <>
+      {attached && state.as_of && (
+        <span class="muted small" data-tip="It allocates so often that probes are in for part of the time: figures of its heap are estimates, and stand still in between.">
+          ~ as of {clock(state.as_of)}
+        </span>
+      )}
       <Badge tone={words.tone} tip={words.tip + (state.source ? ` Source: ${state.source}.` : '')}>
         {words.badge}
       </Badge>

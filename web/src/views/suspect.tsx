@@ -16,6 +16,7 @@ import {
   asSentence,
   siteName,
   sitePlace,
+  isResident,
   suspectKey,
   sureness,
 } from './suspect_model'
@@ -129,12 +130,14 @@ function Evidence({ suspect, process }: { suspect: Suspect; process: boolean }):
             <a class="button" href={link(`process/${suspect.pid}`)}>
               Open the process
             </a>
-            <a
-              class="button plain"
-              href={link(`process/${suspect.pid}`, { tab: 'heap', search: suspect.site?.function })}
-            >
-              Show it in the heap
-            </a>
+            {!isResident(suspect) && (
+              <a
+                class="button plain"
+                href={link(`process/${suspect.pid}`, { tab: 'heap', search: suspect.site?.function })}
+              >
+                Show it in the heap
+              </a>
+            )}
           </p>
         )}
       </div>

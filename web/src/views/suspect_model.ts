@@ -15,6 +15,10 @@ const LEVELS: Record<string, { title: string; tone: Tone; rank: number }> = {
 export const levelOf = (level: string): { title: string; tone: Tone; rank: number } =>
   LEVELS[level] ?? { title: level, tone: '', rank: 0 }
 
+/** Growth that no call site holds: of a process that keeps no book, or outside malloc. */
+export const isResident = (suspect: Pick<Suspect, 'space'>): boolean =>
+  suspect.space === 'resident' || suspect.space === 'outside malloc'
+
 /** It is a score, so it is never called a probability. */
 export function sureness(suspect: Suspect): string {
   return suspect.confidence == null ? '' : `${Math.round(suspect.confidence * 100)} % sure`
@@ -117,6 +121,10 @@ function mergeGroup(group: Suspect[]): Suspect {
     places: group.length,
   }
 }
+
+/** How many leaks there are: lines of code, as the screen lists them. The menu has the same number. */
+export const leakCount = (answer: SuspectsAnswer | null): number =>
+  answer?.suspects.filter((suspect) => suspect.level === 'leak').length ?? 0
 
 /** The worst of each process, with how many more it has. */
 export function worstOfEach(suspects: Suspect[]): { suspect: Suspect; more: number }[] {

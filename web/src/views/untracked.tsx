@@ -26,7 +26,7 @@ export function Untracked({ tracking, what }: { tracking: TrackingState; what: s
       <span>The allocations of this process are not accounted{why && `: ${why}`}.</span>
       {tracking.command && (
         <>
-          <span>Start it again with:</span>
+          <span>{tracking.attach ? 'Attach to it while it runs (the button above), or start it again with:' : 'Start it again with:'}</span>
           <pre>{tracking.command}</pre>
         </>
       )}
