@@ -1,6 +1,7 @@
 """memoir top: tables for programs, and the full screen with keys, mouse, resizing and every way out."""
 
 import csv
+import datetime
 import io
 import json
 import os
@@ -61,6 +62,44 @@ class Tables(TopTest, CommandTest):
         rows = self.top("--tracked")["rows"]
         self.assertEqual([(p["pid"], p["device"], p["heap"]) for p in rows],
                          [(client.pid, 25000000, 3000000)])
+
+    def test_looks_that_follow_each_other_quickly_show_what_changes(self):
+        self.check_looks("top", "--tracked", "--number", "100000", "--interval", "100ms")
+
+    def test_the_same_of_books_alone(self):
+        self.check_looks("ps", "--watch=0.1")
+
+    def check_looks(self, *arguments):
+        clients = [self.start_scripted(f"alloc -1 {HEAP} 0 1000") for _ in range(4)]
+        command = [MEMOIR, *arguments, "--json", "--show", "pid,heap", "--dir", self.dir]
+        top = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=ENVIRONMENT)
+        self.addCleanup(top.wait)
+        self.addCleanup(top.kill)
+        self.addCleanup(top.stdout.close)
+
+        def look():
+            document = json.loads(top.stdout.readline())
+            return document["time"], {row["pid"]: row["heap"] for row in document["rows"]}
+
+        def next_look():
+            """The first look that began after now: the one after the first that is of later."""
+            now = datetime.datetime.now(datetime.timezone.utc).isoformat()[:23]
+            wait_for(lambda: look()[0] > now, "a later look")
+            return look()[1]
+
+        wanted = {client.pid: 1000 for client in clients}
+        self.assertEqual(look()[1], wanted)
+        for number in range(1, 6):  # books that are known: at once
+            self.tell(clients[0], f"alloc -1 {HEAP} {number} 500")
+            wanted[clients[0].pid] += 500
+            self.assertEqual(next_look(), wanted)
+        for client in clients:
+            client.kill()
+            client.wait()
+            del wanted[client.pid]
+            self.assertEqual(next_look(), wanted)
+        late = self.start_scripted(f"alloc -1 {HEAP} 0 7000")  # a new one: soon
+        wait_for(lambda: look()[1] == {late.pid: 7000}, "the new book")
 
     def test_filter_sort_and_limit(self):
         small, large = self.hold(5, self.tag()), self.hold(40, self.tag())

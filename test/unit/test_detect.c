@@ -82,6 +82,9 @@ static void mann_kendall_is_that_of_the_textbook(void **state)
     check_near(detect_mann_kendall(down, 10), -44 / sqrt(125), 1e-9);
     check_near(detect_mann_kendall(flat, 5), 0, 0);
     check_near(detect_mann_kendall(up, 2), 0, 0);
+    check_near(detect_mann_kendall(up, 3), 2 / sqrt(66 / 18.0), 1e-9);
+    const double both[] = {1, 2, 1, 2, 1}; /* as many pairs rise as fall */
+    check_near(detect_mann_kendall(both, 5), 0, 0);
 }
 
 static void ties_lower_the_variance(void **state)
@@ -496,6 +499,18 @@ static void verdicts_are_explained_with_their_figures(void **unused)
         {{DETECT_GROWING, DETECT_SLOWER_NOW, .rate_then = 1000},
          "rose by 2.0 kB in 1m, in 3 of 4 intervals, but grew by 60.0 kB/min before: it may be "
          "warming up."},
+        {{DETECT_GROWING, DETECT_ONE_OFF},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals: a few large steps, too few to tell."},
+        {{DETECT_GROWING, DETECT_LOAD},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, as it allocates more and more: it may only be "
+         "busier."},
+        {{DETECT_GROWING, DETECT_DRIFT},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, which is within what it wanders by itself."},
+        {{DETECT_GROWING, DETECT_ONE_BLOCK},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals, but the number of blocks did not: a buffer that "
+         "grows."},
+        {{DETECT_GROWING, DETECT_LEVEL_ONLY},
+         "rose by 2.0 kB in 1m, in 3 of 4 intervals; whether anything of it is freed is not known."},
         {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = -1, .empty = true, .grown_blocks = 1},
          "rose by 1 block of no bytes in 1m, in 3 of 4 intervals, without slowing."},
         {{DETECT_LEAK, DETECT_SUSTAINED, .freed_share = -1, .empty = true, .grown_blocks = 1234},
@@ -514,6 +529,12 @@ static void verdicts_are_explained_with_their_figures(void **unused)
     }
 }
 
+static void unknown_numbers_have_no_word(void **unused)
+{
+    assert_string_equal(detect_verdict_word(DETECT_VERDICTS), "?");
+    assert_string_equal(detect_reason_word(DETECT_REASONS), "?");
+}
+
 static void rates_a_minute_are_rounded_and_never_negative(void **unused)
 {
     assert_int_equal(detect_per_minute(1), 60);
@@ -529,6 +550,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts_are_explained_with_their_figures),
+        cmocka_unit_test(unknown_numbers_have_no_word),
         cmocka_unit_test(rates_a_minute_are_rounded_and_never_negative),
         cmocka_unit_test(blocks_without_bytes_are_judged_by_their_number),
         cmocka_unit_test(mann_kendall_is_that_of_the_textbook),
