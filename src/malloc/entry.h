@@ -34,7 +34,11 @@ static inline __attribute__((always_inline)) void *entry_malloc(size_t bytes, ui
 
 /* The program freed what is no block, and ends. It is called last, so that the short way saves no registers: the compiler must not know that it does not
  * return, or it keeps a frame for the call. */
+#if defined(__clang__)
+void entry_error(void *block) __attribute__((noinline, cold));
+#else
 void entry_error(void *block) __attribute__((noipa, cold));
+#endif
 
 /* What is not in one of our macro-blocks, or not in a near one. */
 void entry_free_further(void *block, uintptr_t caller) __attribute__((noinline));
