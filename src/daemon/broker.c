@@ -472,7 +472,7 @@ int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish
 }
 
 int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
-                   struct explain *ret_explain)
+                   struct explain *ret_explain, uint64_t *ret_cpu_ns)
 {
     MEMOIR_CLEANUP(freep)
     struct broker_question *q = calloc(1, sizeof(*q));
@@ -489,6 +489,8 @@ int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t ti
         r = -EBADMSG;
     if (r == 0)
         *ret_explain = answer.explain;
+    if (r == 0 && ret_cpu_ns)
+        *ret_cpu_ns = answer.cpu_ns;
     log_debug("broker: mappings of PID %d for uid %u: %s", (int)pid, uid,
               r < 0 ? strerror(-r) : "done");
     return r;

@@ -61,9 +61,10 @@ int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish
 int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish *wish,
                 uint32_t timeout_ms, struct heap_scan_found *ret_found);
 
-/* Explain the resident memory of a process as a user, who must be allowed to read its smaps. */
+/* Explain the resident memory of a process as a user, who must be allowed to read its smaps; and the processor's time that it took, for
+ * NULL not. */
 int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
-                   struct explain *ret_explain);
+                   struct explain *ret_explain, uint64_t *ret_cpu_ns);
 
 /* Start a process that calls symbol_worker_serve() with a copy of `fd`. */
 int broker_worker(struct broker *broker, int fd, const struct symbol_worker_setup *setup);

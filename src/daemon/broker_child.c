@@ -13,9 +13,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/deadline.h"
 #include "daemon/broker.h"
 #include "daemon/broker_internal.h"
@@ -138,6 +140,13 @@ static int file_open(const struct broker_question *q, int mapped)
     return symbol_wanted_open(&wanted);
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 static void serve(int socket)
 {
     static struct broker_question q;
@@ -156,7 +165,9 @@ static void serve(int socket)
         } else if (q.task == BROKER_TASK_SCAN) {
             answer.result = heap_scan_look(&q.scan, &answer.scanned);
         } else if (q.task == BROKER_TASK_EXPLAIN) {
+            uint64_t begin_ns = cpu_ns();
             answer.result = explain_take(q.pid, &answer.explain);
+            answer.cpu_ns = cpu_ns() - begin_ns;
         } else {
             answer.result = -EINVAL;
         }

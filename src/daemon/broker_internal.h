@@ -37,7 +37,8 @@ struct broker_question {
 
 /* And its answer, with a descriptor where a file was opened. */
 struct broker_answer {
-    int64_t result; /* 0 or -errno */
+    int64_t result;  /* 0 or -errno */
+    uint64_t cpu_ns; /* of BROKER_TASK_EXPLAIN */
     struct heap_ages_found found;
     struct heap_scan_found scanned;
     struct explain explain;

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/asking.h"
+#include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/hosts.h"
@@ -28,6 +31,7 @@ struct climber {
     struct outside watch;
     uint64_t start_ticks; /* with watch.pid the identity */
     uint32_t uid;         /* UINT32_MAX: not known */
+    uint32_t payer;       /* the user whose places it takes (base/accountable.h) */
     char program[NAME_BYTES];
     uint64_t top_bytes, grown_ns; /* the most it had, and when that rose */
     bool refused;                 /* its mappings may not be read */
@@ -41,6 +45,7 @@ struct seen {
 
 /* An explanation that is taken on the thread; the thread's until `done`. */
 struct errand {
+    struct daemon *daemon;
     bool open;
     pid_t pid;
     uint64_t start_ticks, begin_ns, cost_ns;
@@ -98,24 +103,43 @@ static bool has_book(const struct climbing *g, pid_t pid)
     return false;
 }
 
-/* The one that has not grown for the longest time makes room, if that is long enough. */
-static bool room_make(struct climbing *g, uint64_t now_ns)
+static size_t places_of(const struct climbing *g, uint32_t payer)
 {
-    size_t oldest = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < g->n; i++)
+        n += g->climbers[i]->payer == payer;
+    return n;
+}
+
+/* The one that has not grown for the longest time makes room, if that is long enough; else one of the user who has the most places, if
+ * these are more than the newcomer's user has with it. */
+static bool room_make(struct climbing *g, uint32_t payer, uint64_t now_ns)
+{
+    size_t oldest = 0, crowded = 0, most = 0;
     if (g->n < CLIMBING_MAX)
         return true;
-    for (size_t i = 1; i < g->n; i++)
+    for (size_t i = 0; i < g->n; i++) {
+        size_t places = places_of(g, g->climbers[i]->payer);
         if (g->climbers[i]->grown_ns < g->climbers[oldest]->grown_ns)
             oldest = i;
-    if (now_ns - g->climbers[oldest]->grown_ns < g->needs_ns / 2)
+        if (places < most ||
+            (places == most && g->climbers[i]->grown_ns >= g->climbers[crowded]->grown_ns))
+            continue;
+        most = places;
+        crowded = i;
+    }
+    bool idle = now_ns - g->climbers[oldest]->grown_ns >= g->needs_ns / 2;
+    if (!idle && most <= places_of(g, payer) + 1)
         return false;
-    drop(g, oldest);
+    drop(g, idle ? oldest : crowded);
     return true;
 }
 
 static void watch(struct climbing *g, const struct host_process *row, uint64_t now_ns)
 {
-    struct climber *c = room_make(g, now_ns) ? calloc(1, sizeof(*c)) : NULL;
+    uint32_t uid = row->valid & HOST_HAS_STATUS ? row->uid : UINT32_MAX;
+    uint32_t payer = accountable_uid(uid);
+    struct climber *c = room_make(g, payer, now_ns) ? calloc(1, sizeof(*c)) : NULL;
     if (!c) {
         g->facts.left_out++;
         return;
@@ -124,7 +148,8 @@ static void watch(struct climbing *g, const struct host_process *row, uint64_t n
     c->watch.needs_ns = g->needs_ns;
     c->watch.interval_ns = g->interval_ns;
     c->start_ticks = row->start_ticks;
-    c->uid = row->valid & HOST_HAS_STATUS ? row->uid : UINT32_MAX;
+    c->uid = uid;
+    c->payer = payer;
     snprintf(c->program, sizeof(c->program), "%s", row->name);
     c->top_bytes = row->rss_bytes;
     c->grown_ns = now_ns;
@@ -220,12 +245,22 @@ static uint64_t children_ns(void)
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
 }
 
+/* With the rights of the user who is shown what was found: of a set-uid program he started, or of one that took the PID, he may see no
+ * mappings. And what a user wrote is not interpreted as root. */
 static void errand_run(void *context)
 {
     struct errand *e = context;
-    uint64_t begin_ns = children_ns();
-    e->result = explain_take_apart(e->pid, e->uid, OUTSIDE_EXPLAIN_MS, e->explain);
-    e->cost_ns = children_ns() - begin_ns;
+    uint64_t begin_ns = clock_monotonic_ns();
+    if (geteuid() == 0 && e->uid != 0) {
+        e->result = broker_explain(e->daemon->broker, e->uid, e->pid, OUTSIDE_EXPLAIN_MS,
+                                   e->explain, &e->cost_ns);
+        if (e->result < 0)
+            e->cost_ns = clock_monotonic_ns() - begin_ns;
+    } else {
+        uint64_t before_ns = children_ns();
+        e->result = explain_take_apart(e->pid, e->uid, OUTSIDE_EXPLAIN_MS, e->explain);
+        e->cost_ns = children_ns() - before_ns;
+    }
     atomic_store_explicit(&e->done, true, memory_order_release);
 }
 
@@ -294,6 +329,7 @@ static void errand_begin(struct climbing *g, struct climber *c, uint64_t now_ns)
     e->explain = calloc(1, sizeof(*e->explain));
     if (!e->explain)
         return;
+    e->daemon = g->daemon;
     e->pid = c->watch.pid;
     e->start_ticks = c->start_ticks;
     e->uid = c->uid;

@@ -130,7 +130,7 @@ int explaining_take(struct daemon *daemon, const struct asking_viewer *viewer, p
 {
     if (geteuid() != 0 || viewer->sees_all)
         return explain_take_apart(pid, uid, EXPLAINING_MS_MAX, ret);
-    return broker_explain(daemon->broker, viewer->uid, pid, EXPLAINING_MS_MAX, ret);
+    return broker_explain(daemon->broker, viewer->uid, pid, EXPLAINING_MS_MAX, ret, NULL);
 }
 
 static int take(const struct explain_subject *subject, struct explain *ret,

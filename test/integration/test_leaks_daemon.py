@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -186,6 +187,30 @@ class UntrackedTest(NativeTest):
         told = subprocess.run([*as_user(NOBODY), MEMOIR, "leaks", "--json", "--dir", self.books, "--socket", self.path],
                               capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         self.assertEqual({row["pid"] for row in json.loads(told.stdout)["rows"]} & {mine, his}, {his})
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
+    def test_what_a_set_uid_program_is_made_of_is_not_told_to_who_started_it(self):
+        self.native("--leaks-untracked", "4s", "--socket-group", "all")
+        raised = self.start("malloc", prefix=["setpriv", f"--ruid={NOBODY}"])  # as a set-uid program of root's that nobody started
+        os.chmod(self.folder, 0o777)
+        plain = self.start("malloc", prefix=as_user(NOBODY))
+        line = self.connect()
+        self.wait_until(lambda: {raised, plain} <= set(self.rows(line)), "both grow")
+        self.assertEqual({pid: row["site"] for pid, row in self.rows(line).items() if pid in (raised, plain)},
+                         {raised: None, plain: "heap of malloc"})
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
+    def test_one_user_leaves_places_to_others(self):
+        self.native("--leaks-untracked", "4s")
+        os.chmod(self.folder, 0o777)
+        code = "import os\nfor _ in range(39):\n    if os.fork() == 0: break\n" + LOOP.format(UNTRACKED["malloc"])
+        many = subprocess.Popen([*as_user(NOBODY), sys.executable, "-c", code, self.folder], process_group=0)
+        self.addCleanup(many.wait)
+        self.addCleanup(os.killpg, many.pid, signal.SIGKILL)
+        line = self.connect()
+        self.wait_until(lambda: len(self.rows(line)) >= 30, "nobody's processes take the places")
+        mine = self.start("malloc")
+        self.wait_until(lambda: mine in self.rows(line), "root's process is watched all the same")
 
     def test_it_can_be_turned_off(self):
         daemon = self.native("--leaks-untracked", "0")
