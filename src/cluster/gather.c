@@ -14,10 +14,10 @@ struct gather {
     struct message_nonce nonce;
     struct query *query;
     struct query_result *result;
-    uint64_t begin_ns, stall_ns, deadline_ns; /* moments */
-    uint64_t last_ns;                         /* when the last answer came */
-    uint64_t end_ns;                          /* 0: not done */
-    struct gather_node *nodes;                /* by ID */
+    uint64_t begin_ns, sent_ns, stall_ns, deadline_ns; /* moments */
+    uint64_t last_ns;                                  /* when the last answer came */
+    uint64_t end_ns;                                   /* 0: not done */
+    struct gather_node *nodes;                         /* by ID */
     size_t n, cap;
     size_t counts[GATHER_MISSING + 1]; /* nodes by state */
 };
@@ -37,7 +37,7 @@ int gather_new(const struct gather_options *options, struct gather **ret_gather)
         query_sum_nodes(options->query);
     g->nonce = options->nonce;
     g->query = options->query;
-    g->begin_ns = options->now_ns;
+    g->begin_ns = g->sent_ns = options->now_ns;
     g->stall_ns =
         g->begin_ns + (options->stall_ns ? options->stall_ns : GATHER_STALL_MS * NS_PER_MS);
     g->deadline_ns = g->begin_ns +
@@ -124,6 +124,14 @@ int gather_expect(struct gather *g, const struct member *member, uint64_t now_ns
         state_set(g, node, GATHER_MISSING, why);
     }
     return 0;
+}
+
+void gather_sent(struct gather *g, uint64_t now_ns)
+{
+    uint64_t late_ns = now_ns > g->sent_ns ? now_ns - g->sent_ns : 0;
+    g->sent_ns += late_ns;
+    g->stall_ns += late_ns;
+    g->deadline_ns += late_ns;
 }
 
 /* ---- what comes ---- */
@@ -225,7 +233,7 @@ static uint64_t stall_of(const struct gather *g)
     bool congested = waiting > GATHER_CROWD && waiting > g->n / 100;
     uint64_t pause_ms = congested ? GATHER_STALL_MS : GATHER_FLOW_MS;
     uint64_t flow_ns = g->last_ns ? g->last_ns + pause_ms * NS_PER_MS : 0;
-    uint64_t least_ns = congested ? g->begin_ns + GATHER_CROWD_MS * NS_PER_MS : g->stall_ns;
+    uint64_t least_ns = congested ? g->sent_ns + GATHER_CROWD_MS * NS_PER_MS : g->stall_ns;
     uint64_t stall_ns = flow_ns > least_ns ? flow_ns : least_ns;
     return stall_ns < g->deadline_ns ? stall_ns : g->deadline_ns;
 }
@@ -237,7 +245,7 @@ bool gather_tick(struct gather *g, uint64_t now_ns, uint64_t *ret_next_ns)
     if (g->counts[GATHER_WORKING] && now_ns >= g->deadline_ns)
         give_up(g, GATHER_WORKING, "not ready in time");
     if (!g->counts[GATHER_WAITING] && !g->counts[GATHER_WORKING]) {
-        g->end_ns = now_ns;
+        g->end_ns = now_ns > g->last_ns ? now_ns : g->last_ns;
         return true;
     }
     *ret_next_ns = g->counts[GATHER_WAITING] ? stall_of(g) : g->deadline_ns;

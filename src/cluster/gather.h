@@ -72,6 +72,9 @@ void gather_free(struct gather *gather); /* NULL is fine */
 /* Before the question is sent: an answer of this member is expected. -ENOMEM. */
 int gather_expect(struct gather *gather, const struct member *member, uint64_t now_ns);
 
+/* The question is sent, perhaps later than it began: nodes have their whole time from now on. */
+void gather_sent(struct gather *gather, uint64_t now_ns);
+
 /* What came. Messages of nodes that are not expected, and second answers, are ignored: false. */
 bool gather_ack(struct gather *gather, const char *id);
 bool gather_reply(struct gather *gather, const char *id, const struct message_reply *reply,

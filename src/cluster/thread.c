@@ -532,9 +532,10 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* All that waits, and all that is due. Returns when to come back. */
+/* All that waits, and all that is due. Returns when to come back. `heard_ns`: all that came before is in the inbox. Who was silent is
+ * judged by that moment, not by the one when a large answer of another node has been read. */
 static uint64_t turn(struct cluster *c, struct letters *inbox, struct question_boxes *answered,
-                     struct asks_way *asks, bool self_came)
+                     struct asks_way *asks, bool self_came, uint64_t heard_ns)
 {
     struct letter *letter;
     struct question_box *box;
@@ -544,6 +545,7 @@ static uint64_t turn(struct cluster *c, struct letters *inbox, struct question_b
     while ((ask = STAILQ_FIRST(asks)) != NULL) {
         STAILQ_REMOVE_HEAD(asks, way_link);
         TAILQ_INSERT_TAIL(&c->out, ask, link);
+        gather_sent(ask->gather, now);
         if (ask->others)
             send_ask(c, ask);
     }
@@ -560,8 +562,8 @@ static uint64_t turn(struct cluster *c, struct letters *inbox, struct question_b
     next = earlier(next, presence_greet(c, now));
     send_acks(c, now);
     next = earlier(next, acks_due(c));
-    next = earlier(next, asks_tick(c, self_came, now));
-    next = earlier(next, presence_tick(c, now));
+    next = earlier(next, asks_tick(c, self_came, heard_ns));
+    next = earlier(next, presence_tick(c, heard_ns));
     return next;
 }
 
@@ -590,8 +592,9 @@ void cluster_thread_run(void *context)
         bool self_came = c->self_came;
         c->self_came = false;
         c->inbox_n = c->inbox_bytes = 0;
+        uint64_t heard_ns = clock_monotonic_ns();
         worker_unlock(&c->worker);
-        next = turn(c, &inbox, &answered, &asks, self_came);
+        next = turn(c, &inbox, &answered, &asks, self_came, heard_ns);
         worker_lock(&c->worker);
     }
     worker_unlock(&c->worker);

@@ -14,7 +14,7 @@ import threading
 import unittest
 
 from cluster_support import (ACK, ASK, BYE, FOREIGN, REFUSE, ClusterTest, Speaker, ask, free_port, hello, message, nonce_of,
-                             reply, rows)
+                             reply, rows, text, varint)
 from api_support import Schemas
 from daemon_fixture import BUILD, NOBODY, SANITIZED, as_user, crowded, needs_root
 
@@ -319,6 +319,39 @@ class Hostile(ClusterTest):
             self.speaker.publish(f"memoir.1.beat.{FOREIGN}", data)
         self.wait_until(lambda: n1.status()["figures"]["rejected"] >= before + 10, "they are counted")
         self.assertEqual(n1.query(table="system", scope="cluster", node="n2")["cluster"]["answered"], 1)
+
+    def test_a_large_answer_does_not_make_other_nodes_look_silent(self):
+        n1, _, _ = self.begin()
+        to = f"memoir.1.re.{n1.status()['self']}.{FOREIGN}"
+        # The head of a partial result with one column, a number, and rows in which it is not known: they take long to read.
+        head = b"MPQ\x02" + text("processes") + text("") * 4 + varint(0) * 2 + text("liar") + varint(0) * 2 \
+            + varint(0) + varint(1) + text("pid") + varint(1) + varint(0) * 5
+        body = head + varint(7_000_000) + bytes(7_000_000)
+        part = 800_000
+        parts = -(-len(body) // part)
+
+        def play():
+            _, _, ask = self.speaker.next()
+            self.speaker.publish(to, message(ACK, nonce_of(ask)))
+            for i in range(parts):
+                self.speaker.publish(to, reply(nonce_of(ask), body[i * part:(i + 1) * part], i, parts))
+
+        answered = []
+
+        def large():
+            answer = n1.query(table="processes", show="pid", sort="pid", limit=10, scope="cluster")
+            answered.append((answer["cluster"]["answered"], self.missing(answer)))
+
+        for _ in range(3):
+            threads = [threading.Thread(target=f) for f in (play, large)]
+            for thread in threads:
+                thread.start()
+            while threads[1].is_alive():
+                answer = n1.query(table="system", show="total", node="n2")
+                self.assertEqual(self.missing(answer), {})
+            for thread in threads:
+                thread.join()
+        self.assertEqual(answered, [(4, {})] * 3)
 
     def test_coming_and_going_does_not_fill_the_log(self):
         n1, _, _ = self.begin()
