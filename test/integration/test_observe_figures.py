@@ -202,9 +202,11 @@ class Copies(FiguresTest):
 
     def test_large_copies_and_other_ranges_are_checked(self):
         observer, program = self.begin()
-        self.assertEqual(self.copies(program, 50, size=65537), 0)
+        large = (4 << 20) + 1
+        program(f"a = alloc({large}); b = create_string_buffer({large})")
+        self.assertEqual(self.copies(program, 50, size=large), 0)
         self.assertEqual(self.copies(program, 100, to="a.value + 8192 * i"), 0)
-        self.assertEqual(self.counted(observer, program), (150, 50 * 65537 + 100 * 4096, 0, 0))
+        self.assertEqual(self.counted(observer, program), (150, 50 * large + 100 * 4096, 0, 0))
 
     def test_neighbouring_ranges_are_proved_together(self):
         observer, program = self.begin()
