@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -27,7 +28,7 @@ class LeaksTest(NativeTest):
     def rows(self, line, where="level>=0"):
         """{pid: row} of the memory that leak_client is about."""
         answer = line.ask({"query": {"table": "leaks", "where": f"space=pinned, {where}",
-                                     "show": "pid,verdict,confidence,growth,bytes,freed_share,site,watched,why"}})
+                                     "show": "pid,user,verdict,confidence,growth,bytes,freed_share,site,watched,why"}})
         return {row["pid"]: row for row in answer["result"]["rows"]}
 
     def wait_row(self, line, pid, good):
@@ -71,6 +72,7 @@ class LeaksTest(NativeTest):
         self.assertEqual(document["rows"][0]["watcher"], "memoird")
         (suspect,) = document["rows"]
         self.assertEqual((suspect["function"], suspect["pid"]), ("keep_block", leak.pid))
+        self.assertEqual((suspect["user"], row["user"]), (pwd.getpwuid(os.geteuid()).pw_name,) * 2)
         self.assertEqual(len(suspect["examples"]), 3)
         # The command is a query: what stands still is the same, byte for byte, but for the time.
         words = ("--where", f"pid={leak.pid} and space=pinned", "--show", "pid,program,user,space,verdict,key,site,function,line", "--json")
