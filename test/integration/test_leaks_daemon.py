@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+from api_support import UnixConnection
 from daemon_fixture import BUILD, NOBODY, PATIENCE_S, as_user
 from native_fixture import NativeTest
 
@@ -203,9 +204,11 @@ class UntrackedTest(NativeTest):
 
     @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
     def test_one_user_leaves_places_to_others(self):
-        self.native("--leaks-untracked", "4s")
+        http = self.path + ".http"
+        daemon = self.native("--leaks-untracked", "4s", "--http", "none", "--http-socket", http)
         os.chmod(self.folder, 0o777)
-        code = "import os\nfor _ in range(39):\n    if os.fork() == 0: break\n" + LOOP.format(UNTRACKED["malloc"])
+        slow = LOOP.replace("0.02", "0.1")  # many of them take little together
+        code = "import os\nfor _ in range(59):\n    if os.fork() == 0: break\n" + slow.format(UNTRACKED["malloc"])
         many = subprocess.Popen([*as_user(NOBODY), sys.executable, "-c", code, self.folder], process_group=0)
         self.addCleanup(many.wait)
         self.addCleanup(os.killpg, many.pid, signal.SIGKILL)
@@ -213,6 +216,19 @@ class UntrackedTest(NativeTest):
         self.wait_until(lambda: len(self.rows(line)) >= 30, "nobody's processes take the places")
         mine = self.start("malloc")
         self.wait_until(lambda: mine in self.rows(line), "root's process is watched all the same")
+
+        def left_out():
+            connection = UnixConnection(http)
+            try:
+                connection.request("GET", "/api/v1/self")
+                return json.loads(connection.getresponse().read())["leaks"]["untracked_left_out"]
+            finally:
+                connection.close()
+
+        before = left_out()
+        self.assertGreaterEqual(before, 60 - 32)
+        self.let_look(daemon, 3)
+        self.assertLess(left_out() - before, 60 - 32)  # each of them was counted once: what comes is of others
 
     def test_it_can_be_turned_off(self):
         daemon = self.native("--leaks-untracked", "0")
