@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
-#include "daemon/climbing.h"
+#include "daemon/asking_world.h"
 #include "daemon/daemon.h"
 #include "daemon/explaining.h"
 #include "daemon/growing.h"
@@ -142,12 +142,9 @@ static int evidence_take(struct daemon *daemon, const struct asking_viewer *view
         return r;
     size_t n = leaks.n;
     e->mono_to_real_ns = clock_real_ns() - proc_monotonic_ns();
-    r = suspects_from(&leaks, &e->suspects);
-    e->suspects.daemon = true;
+    r = asking_suspects(daemon, viewer, &leaks, &e->suspects);
     if (r >= 0)
         r = growing_each(daemon->growing, each_series, &(struct taking){e, &leaks, n});
-    if (r >= 0)
-        r = climbing_suspects(daemon->climbing, viewer, &e->suspects);
     if (r < 0)
         return r;
     parts_take(e, &leaks, n);

@@ -2,6 +2,8 @@
 #include "daemon/asking_world.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -33,6 +35,23 @@ static bool is_visible(const struct ledger_process *process, void *context)
     return query_may_see(viewer->sees_all, viewer->uid, process->uid);
 }
 
+int asking_suspects(struct daemon *daemon, const struct asking_viewer *viewer,
+                    const struct leaks *leaks, struct suspects *ret_suspects)
+{
+    int r = suspects_from(leaks, ret_suspects);
+    ret_suspects->daemon = true;
+    for (size_t i = 0; i < ret_suspects->n; i++) {
+        struct suspect *row = &ret_suspects->rows[i];
+        const char *name = asking_user_name(daemon->asking, row->uid);
+        char *user = name ? strdup(name) : NULL;
+        if (!user)
+            continue; /* its number is there */
+        free(row->user);
+        row->user = user;
+    }
+    return r < 0 ? r : climbing_suspects(daemon->climbing, viewer, ret_suspects);
+}
+
 static int leaks_open(struct asking_world *w, const struct query *query,
                       const struct asking_viewer *viewer)
 {
@@ -46,10 +65,7 @@ static int leaks_open(struct asking_world *w, const struct query *query,
     struct leaks leaks = {0};
     int r = growing_leaks(w->daemon->growing, &options, &leaks);
     if (r >= 0)
-        r = suspects_from(&leaks, &w->suspects);
-    if (r >= 0)
-        r = climbing_suspects(w->daemon->climbing, viewer, &w->suspects);
-    w->suspects.daemon = true;
+        r = asking_suspects(w->daemon, viewer, &leaks, &w->suspects);
     w->world.suspects = &w->suspects;
     return r;
 }

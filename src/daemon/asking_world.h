@@ -12,6 +12,7 @@
 
 struct asking_viewer;
 struct daemon;
+struct leaks;
 struct users;
 
 struct asking_world {
@@ -22,6 +23,11 @@ struct asking_world {
     struct events_world events;
     struct native_exited_lines retired;
 };
+
+/* Rows of all that grows: those of `leaks` in the same order, with the names of users, and behind them those of processes
+ * without a book. `ret_suspects` is empty before, and to be released in any case. -ENOMEM. */
+int asking_suspects(struct daemon *daemon, const struct asking_viewer *viewer,
+                    const struct leaks *leaks, struct suspects *ret_suspects);
 
 /* Is everything there that would take long to bring, so that the loop does not wait? What is not is asked for. */
 bool asking_world_ready(struct daemon *daemon, unsigned needs);

@@ -41,6 +41,7 @@ struct climber {
 struct seen {
     pid_t pid;
     uint64_t start_ticks, rss_bytes;
+    bool left_out; /* it is counted as such */
 };
 
 /* An explanation that is taken on the thread; the thread's until `done`. */
@@ -135,15 +136,14 @@ static bool room_make(struct climbing *g, uint32_t payer, uint64_t now_ns)
     return true;
 }
 
-static void watch(struct climbing *g, const struct host_process *row, uint64_t now_ns)
+/* False: there is no room. */
+static bool watch(struct climbing *g, const struct host_process *row, uint64_t now_ns)
 {
     uint32_t uid = row->valid & HOST_HAS_STATUS ? row->uid : UINT32_MAX;
     uint32_t payer = accountable_uid(uid);
     struct climber *c = room_make(g, payer, now_ns) ? calloc(1, sizeof(*c)) : NULL;
-    if (!c) {
-        g->facts.left_out++;
-        return;
-    }
+    if (!c)
+        return false;
     outside_init(&c->watch, row->pid, now_ns);
     c->watch.needs_ns = g->needs_ns;
     c->watch.interval_ns = g->interval_ns;
@@ -154,23 +154,24 @@ static void watch(struct climbing *g, const struct host_process *row, uint64_t n
     c->top_bytes = row->rss_bytes;
     c->grown_ns = now_ns;
     g->climbers[g->n++] = c;
+    return true;
 }
 
-/* A process that has grown since the last look, or else 0. */
-static uint64_t grown(const struct climbing *g, size_t *at, const struct host_process *row)
+/* What it had at the last look, NULL if it was not there; `at` goes on from row to row. */
+static const struct seen *seen_before(const struct climbing *g, size_t *at,
+                                      const struct host_process *row)
 {
     while (*at < g->n_seen && g->seen[*at].pid < row->pid)
         (*at)++;
-    if (*at == g->n_seen || g->seen[*at].pid != row->pid ||
-        g->seen[*at].start_ticks != row->start_ticks)
-        return 0;
-    uint64_t before = g->seen[*at].rss_bytes;
-    return row->rss_bytes > before + CLIMBING_STEP ? row->rss_bytes - before : 0;
+    bool same = *at < g->n_seen && g->seen[*at].pid == row->pid &&
+                g->seen[*at].start_ticks == row->start_ticks;
+    return same ? &g->seen[*at] : NULL;
 }
 
 struct candidate {
     const struct host_process *row;
     uint64_t bytes;
+    struct seen *seen;
 };
 
 static int most_first(const void *left, const void *right)
@@ -191,10 +192,13 @@ static void scan_rows(struct climbing *g, struct host_process *const *rows, size
         const struct host_process *row = rows[i];
         if (row->kernel || !(row->valid & HOST_HAS_MEMORY))
             continue;
-        uint64_t more = grown(g, &at, row);
-        seen[n_seen++] = (struct seen){row->pid, row->start_ticks, row->rss_bytes};
-        if (more && !find(g, row->pid, row->start_ticks) && !has_book(g, row->pid))
-            found[n_found++] = (struct candidate){row, more};
+        const struct seen *before = seen_before(g, &at, row);
+        struct seen *now = &seen[n_seen++];
+        *now =
+            (struct seen){row->pid, row->start_ticks, row->rss_bytes, before && before->left_out};
+        if (before && row->rss_bytes > before->rss_bytes + CLIMBING_STEP &&
+            !find(g, row->pid, row->start_ticks) && !has_book(g, row->pid))
+            found[n_found++] = (struct candidate){row, row->rss_bytes - before->rss_bytes, now};
     }
     if (!seen)
         return;
@@ -203,8 +207,12 @@ static void scan_rows(struct climbing *g, struct host_process *const *rows, size
     g->n_seen = n_seen;
     if (n_found)
         qsort(found, n_found, sizeof(*found), most_first);
-    for (size_t i = 0; i < n_found; i++)
-        watch(g, found[i].row, now_ns);
+    for (size_t i = 0; i < n_found; i++) {
+        if (watch(g, found[i].row, now_ns) || found[i].seen->left_out)
+            continue;
+        found[i].seen->left_out = true;
+        g->facts.left_out++;
+    }
 }
 
 /* Those that have ended, and whose number another process may have. */

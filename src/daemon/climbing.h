@@ -40,7 +40,7 @@ int climbing_suspects(struct climbing *climbing, const struct asking_viewer *vie
 
 struct climbing_facts {
     size_t watched;
-    uint64_t left_out;     /* processes that grew while CLIMBING_MAX others were watched */
+    uint64_t left_out; /* processes that grew while CLIMBING_MAX others were watched, each once */
     uint64_t explanations; /* taken since the start, */
     uint64_t explain_ns;   /* in this CPU time */
 };

@@ -59,15 +59,26 @@ struct subject {
     int in, out;
 };
 
+static void subject_end(struct subject *s)
+{
+    close(s->in);
+    close(s->out);
+    if (s->pid > 0) {
+        kill(s->pid, SIGKILL);
+        waitpid(s->pid, NULL, 0);
+    }
+}
+
 static int subject_start(struct subject *s)
 {
     int to[2], from[2];
     if (pipe2(to, O_CLOEXEC) < 0)
         return -errno;
     if (pipe2(from, O_CLOEXEC) < 0) {
+        int r = -errno;
         close(to[0]);
         close(to[1]);
-        return -errno;
+        return r;
     }
     s->pid = fork();
     if (s->pid == 0) {
@@ -80,6 +91,8 @@ static int subject_start(struct subject *s)
     close(from[1]);
     s->in = to[1];
     s->out = from[0];
+    if (r < 0)
+        subject_end(s);
     return r;
 }
 
@@ -89,16 +102,6 @@ static int subject_ask(const struct subject *s, uint64_t *ret_ns)
     if (write(s->in, "", 1) != 1 || poll(&ready, 1, WAIT_MS) != 1)
         return -ETIME;
     return read(s->out, ret_ns, sizeof(*ret_ns)) == sizeof(*ret_ns) ? 0 : -EIO;
-}
-
-static void subject_end(struct subject *s)
-{
-    close(s->in);
-    close(s->out);
-    if (s->pid > 0) {
-        kill(s->pid, SIGKILL);
-        waitpid(s->pid, NULL, 0);
-    }
 }
 
 /* The child's time with probes. */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+from api_support import UnixConnection
 from daemon_fixture import BUILD, NOBODY, PATIENCE_S, as_user
 from native_fixture import NativeTest
 
@@ -27,7 +29,7 @@ class LeaksTest(NativeTest):
     def rows(self, line, where="level>=0"):
         """{pid: row} of the memory that leak_client is about."""
         answer = line.ask({"query": {"table": "leaks", "where": f"space=pinned, {where}",
-                                     "show": "pid,verdict,confidence,growth,bytes,freed_share,site,watched,why"}})
+                                     "show": "pid,user,verdict,confidence,growth,bytes,freed_share,site,watched,why"}})
         return {row["pid"]: row for row in answer["result"]["rows"]}
 
     def wait_row(self, line, pid, good):
@@ -71,6 +73,7 @@ class LeaksTest(NativeTest):
         self.assertEqual(document["rows"][0]["watcher"], "memoird")
         (suspect,) = document["rows"]
         self.assertEqual((suspect["function"], suspect["pid"]), ("keep_block", leak.pid))
+        self.assertEqual((suspect["user"], row["user"]), (pwd.getpwuid(os.geteuid()).pw_name,) * 2)
         self.assertEqual(len(suspect["examples"]), 3)
         # The command is a query: what stands still is the same, byte for byte, but for the time.
         words = ("--where", f"pid={leak.pid} and space=pinned", "--show", "pid,program,user,space,verdict,key,site,function,line", "--json")
@@ -201,9 +204,11 @@ class UntrackedTest(NativeTest):
 
     @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
     def test_one_user_leaves_places_to_others(self):
-        self.native("--leaks-untracked", "4s")
+        http = self.path + ".http"
+        daemon = self.native("--leaks-untracked", "4s", "--http", "none", "--http-socket", http)
         os.chmod(self.folder, 0o777)
-        code = "import os\nfor _ in range(39):\n    if os.fork() == 0: break\n" + LOOP.format(UNTRACKED["malloc"])
+        slow = LOOP.replace("0.02", "0.1")  # many of them take little together
+        code = "import os\nfor _ in range(59):\n    if os.fork() == 0: break\n" + slow.format(UNTRACKED["malloc"])
         many = subprocess.Popen([*as_user(NOBODY), sys.executable, "-c", code, self.folder], process_group=0)
         self.addCleanup(many.wait)
         self.addCleanup(os.killpg, many.pid, signal.SIGKILL)
@@ -211,6 +216,19 @@ class UntrackedTest(NativeTest):
         self.wait_until(lambda: len(self.rows(line)) >= 30, "nobody's processes take the places")
         mine = self.start("malloc")
         self.wait_until(lambda: mine in self.rows(line), "root's process is watched all the same")
+
+        def left_out():
+            connection = UnixConnection(http)
+            try:
+                connection.request("GET", "/api/v1/self")
+                return json.loads(connection.getresponse().read())["leaks"]["untracked_left_out"]
+            finally:
+                connection.close()
+
+        before = left_out()
+        self.assertGreaterEqual(before, 60 - 32)
+        self.let_look(daemon, 3)
+        self.assertLess(left_out() - before, 60 - 32)  # each of them was counted once: what comes is of others
 
     def test_it_can_be_turned_off(self):
         daemon = self.native("--leaks-untracked", "0")

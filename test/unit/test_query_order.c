@@ -173,6 +173,52 @@ static void a_result_forgets_what_it_dropped(void **unused)
     query_free(query);
 }
 
+/* All pets in one result, or in parts that are merged, each of which may have dropped rows by then. */
+static char *answer_text(const struct query *query, const struct pet *pets, size_t n, size_t parts)
+{
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    for (size_t i = 0; i < parts; i++) {
+        struct query_result *part = NULL;
+        size_t begin = n * i / parts, end = n * (i + 1) / parts;
+        assert_int_equal(query_result_new(query, 0, &part), 0);
+        pets_add(part, pets + begin, end - begin);
+        assert_int_equal(query_result_merge(result, part), 0);
+        query_result_free(part);
+    }
+    if (parts == 0)
+        pets_add(result, pets, n);
+    char *text = rows_text(result);
+    query_result_free(result);
+    return text;
+}
+
+static void a_limit_gives_the_first_rows_of_all(void **unused)
+{
+    static struct pet pets[2 * PETS_MAX];
+    static char names[2 * PETS_MAX][NAME_MAX_BYTES];
+    for (size_t s = 0; s < ARRAY_LEN(specs); s++) {
+        struct query_spec spec = specs[s];
+        spec.where = s % 2 ? "age<800" : NULL;
+        struct query *whole = pet_query(&spec);
+        for (size_t parts = 0; parts < 4; parts++) {
+            spec.limit = 1 + random_below(parts ? 300 : 5);
+            struct query *limited = pet_query(&spec);
+            random_pets(pets, names, ARRAY_LEN(pets), 1 + random_below(ARRAY_LEN(pets)));
+            char *all = answer_text(whole, pets, ARRAY_LEN(pets), 0);
+            char *first = answer_text(limited, pets, ARRAY_LEN(pets), parts);
+            size_t len = strlen(first) - 1; /* without the bracket */
+            assert_true(len > 1);
+            assert_memory_equal(first, all, len);
+            assert_true(all[len] == ',' || strcmp(first, all) == 0);
+            free(all);
+            free(first);
+            query_free(limited);
+        }
+        query_free(whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +226,7 @@ int main(void)
         cmocka_unit_test(points_with_any_bytes_are_sorted),
         cmocka_unit_test(a_late_row_that_comes_first_is_kept),
         cmocka_unit_test(a_result_forgets_what_it_dropped),
+        cmocka_unit_test(a_limit_gives_the_first_rows_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
