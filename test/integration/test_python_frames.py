@@ -335,5 +335,5 @@ class Views(PythonTest):
         function, file, line = wanted[min(wanted)]
         self.assertIn(f"{os.path.basename(file)}:{line} in {function}", [row["site"] for row in rows])
         rows = json.loads(self.memoir("sites", str(program.process.pid), "--json"))["sites"]
-        self.assertIn((function, file, line), [(row["function"], row["file"], row["line"]) for row in rows])
+        self.assertIn((function, file, line), [(row["function"], row["source_file"], row["line"]) for row in rows])
         self.assertEqual(program.end(), 0)
