@@ -109,7 +109,7 @@ class HostsTest(ClusterTest):
 
     def on_host(self, node):
         """What starts a command on the machine of a node; it is killed with the process that the test has."""
-        return ["nsenter", "-t", str(child_of(node.process.pid)), "-p", "-m", "-u", "-n", "setpriv", "--pdeathsig", "KILL"]
+        return ["nsenter", "-t", str(child_of(node.process.pid)), "-p", "-m", "-r", "-u", "-n", "setpriv", "--pdeathsig", "KILL"]
 
     def three_hosts(self, *flags):
         self.servers = [self.server(host) for host in self.hosts]
