@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,10 +11,10 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/deadline.h"
@@ -70,19 +69,6 @@ static int groups_find(uint32_t uid, pid_t pid, struct groups *ret_groups)
 }
 
 /* ---- becoming the user ---- */
-
-static int capabilities_drop(void)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
-    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); /* goes with the others, too */
-    if (syscall(SYS_capset, &header, data) < 0 || syscall(SYS_capget, &header, data) < 0)
-        return -errno;
-    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
-        if (data[i].effective | data[i].permitted | data[i].inheritable)
-            return -EPERM;
-    return 0;
-}
 
 int broker_become(uint32_t uid, pid_t pid)
 {

@@ -5,11 +5,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <linux/audit.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,8 +18,10 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/seccomp.h"
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20,
@@ -145,52 +143,24 @@ static int files_drop(const char *config)
     return fd >= 0 || errno != EACCES ? -EPERM : 0;
 }
 
-/* ---- capabilities and calls ---- */
-
-static int capabilities_drop(void)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
-    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    /* Without new privileges, root's exec gets none back. */
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, &header, data) < 0 ||
-        syscall(SYS_capget, &header, data) < 0)
-        return -errno;
-    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
-        if (data[i].effective | data[i].permitted | data[i].inheritable)
-            return -EPERM;
-    return 0;
-}
-
-#if defined(__x86_64__)
-#define ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define ARCH AUDIT_ARCH_AARCH64
-#else
-#error "which architecture do system calls have here?"
-#endif
-
-#define LOAD(field) \
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
-#define RETURN(what)             BPF_STMT(BPF_RET | BPF_K, (what))
-#define IF_EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), yes, no)
+/* ---- system calls ---- */
 
 /* No Unix sockets, and no other way to make one. x32 calls have this bit. */
 static int sockets_drop(void)
 {
     enum { X32 = 0x40000000 };
     struct sock_filter program[] = {
-        LOAD(arch),
-        IF_EQUAL(ARCH, 1, 0),
-        RETURN(SECCOMP_RET_KILL_PROCESS),
-        LOAD(nr),
+        FILTER_LOAD(arch),
+        FILTER_IF_EQUAL(FILTER_ARCH, 1, 0),
+        FILTER_RETURN(SECCOMP_RET_KILL_PROCESS),
+        FILTER_LOAD(nr),
         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32, 5, 0),
-        IF_EQUAL(SYS_io_uring_setup, 4, 0),
-        IF_EQUAL(SYS_socket, 0, 2),
-        LOAD(args[0]),
-        IF_EQUAL(AF_UNIX, 1, 0),
-        RETURN(SECCOMP_RET_ALLOW),
-        RETURN(SECCOMP_RET_ERRNO | EPERM),
+        FILTER_IF_EQUAL(SYS_io_uring_setup, 4, 0),
+        FILTER_IF_EQUAL(SYS_socket, 0, 2),
+        FILTER_LOAD(args[0]),
+        FILTER_IF_EQUAL(AF_UNIX, 1, 0),
+        FILTER_RETURN(SECCOMP_RET_ALLOW),
+        FILTER_RETURN(SECCOMP_RET_ERRNO | EPERM),
     };
     struct sock_fprog filter = {.len = sizeof(program) / sizeof(*program), .filter = program};
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
@@ -201,7 +171,12 @@ static int sockets_drop(void)
 int clustering_server_become(const char *config)
 {
     const char *program = clustering_server_program();
-    int r = program ? capabilities_drop() : -ENOENT;
+    int r = program ? 0 : -ENOENT;
+    /* Without new privileges, root's exec gets no capability back. */
+    if (r == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        r = -errno;
+    if (r == 0)
+        r = capabilities_drop();
     if (r == 0)
         r = files_drop(config);
     if (r == 0)

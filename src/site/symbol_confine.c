@@ -5,10 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/audit.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,9 +14,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/capabilities.h"
+#include "base/seccomp.h"
+
 enum { NOBODY = 65534 };
 
-/* ---- users and capabilities ---- */
+/* ---- users ---- */
 
 static int user_drop(void)
 {
@@ -40,31 +39,7 @@ static int user_drop(void)
     return dropped ? 0 : -EPERM;
 }
 
-static int capabilities_drop(void)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {0};
-    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); /* goes with the others, too */
-    if (syscall(SYS_capset, &header, data) < 0)
-        return -errno;
-    memset(data, 0xff, sizeof(data));
-    if (syscall(SYS_capget, &header, data) < 0)
-        return -errno;
-    for (size_t i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
-        if (data[i].effective | data[i].permitted | data[i].inheritable)
-            return -EPERM;
-    return 0;
-}
-
 /* ---- system calls ---- */
-
-#if defined(__x86_64__)
-#define ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define ARCH AUDIT_ARCH_AARCH64
-#else
-#error "which architecture do system calls have here?"
-#endif
 
 /* Calls that name nothing outside the process but descriptors that it already has. All others fail with EPERM. */
 static const int allowed[] = {
@@ -115,21 +90,15 @@ static const int allowed[] = {
 
 enum { N_ALLOWED = sizeof(allowed) / sizeof(*allowed), PROGRAM_MAX = 2 * N_ALLOWED + 32 };
 
-#define LOAD(field) \
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
-#define RETURN(what)             BPF_STMT(BPF_RET | BPF_K, (what))
-#define IF_EQUAL(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(value), yes, no)
-#define IF_BITS(value, yes, no)  BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(value), yes, no)
-
 /* Allow `number` if the argument has the bit (`want`) or lacks it. For other calls the filter goes on behind this part. */
 static size_t add_checked(struct sock_filter *at, int number, int argument, uint32_t bit, bool want)
 {
     const struct sock_filter part[] = {
-        IF_EQUAL(number, 0, 4),
-        LOAD(args[argument]), /* the low half: both architectures are little-endian */
-        IF_BITS(bit, want ? 0 : 1, want ? 1 : 0),
-        RETURN(SECCOMP_RET_ALLOW),
-        RETURN(SECCOMP_RET_ERRNO | EPERM),
+        FILTER_IF_EQUAL(number, 0, 4),
+        FILTER_LOAD(args[argument]), /* the low half: both architectures are little-endian */
+        FILTER_IF_BITS(bit, want ? 0 : 1, want ? 1 : 0),
+        FILTER_RETURN(SECCOMP_RET_ALLOW),
+        FILTER_RETURN(SECCOMP_RET_ERRNO | EPERM),
     };
     memcpy(at, part, sizeof(part));
     return sizeof(part) / sizeof(*part);
@@ -140,11 +109,11 @@ static size_t add_checked(struct sock_filter *at, int number, int argument, uint
 static size_t add_fcntl(struct sock_filter *at)
 {
     const struct sock_filter part[] = {
-        IF_EQUAL(SYS_fcntl, 0, 4),
-        LOAD(args[1]),
+        FILTER_IF_EQUAL(SYS_fcntl, 0, 4),
+        FILTER_LOAD(args[1]),
         BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, F_GETFL, 1, 0), /* F_DUPFD is 0, F_GETFL 3 */
-        RETURN(SECCOMP_RET_ALLOW),
-        RETURN(SECCOMP_RET_ERRNO | EPERM),
+        FILTER_RETURN(SECCOMP_RET_ALLOW),
+        FILTER_RETURN(SECCOMP_RET_ERRNO | EPERM),
     };
     memcpy(at, part, sizeof(part));
     return sizeof(part) / sizeof(*part);
@@ -154,8 +123,9 @@ static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
 {
     size_t n = 0;
     const struct sock_filter head[] = {
-        LOAD(arch), IF_EQUAL(ARCH, 1, 0), RETURN(SECCOMP_RET_KILL_PROCESS),
-        LOAD(nr), /* x32 calls have numbers of their own, which are not among the allowed */
+        FILTER_LOAD(arch), FILTER_IF_EQUAL(FILTER_ARCH, 1, 0),
+        FILTER_RETURN(SECCOMP_RET_KILL_PROCESS),
+        FILTER_LOAD(nr), /* x32 calls have numbers of their own, which are not among the allowed */
     };
     memcpy(program, head, sizeof(head));
     n += sizeof(head) / sizeof(*head);
@@ -165,10 +135,10 @@ static size_t program_make(struct sock_filter program[static PROGRAM_MAX])
     /* fstat() of newer C libraries. It can tell the size of a file by its path, but not open it. */
     n += add_checked(program + n, SYS_newfstatat, 3, AT_EMPTY_PATH, true);
     for (size_t i = 0; i < N_ALLOWED; i++) {
-        program[n++] = (struct sock_filter)IF_EQUAL(allowed[i], 0, 1);
-        program[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+        program[n++] = (struct sock_filter)FILTER_IF_EQUAL(allowed[i], 0, 1);
+        program[n++] = (struct sock_filter)FILTER_RETURN(SECCOMP_RET_ALLOW);
     }
-    program[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
+    program[n++] = (struct sock_filter)FILTER_RETURN(SECCOMP_RET_ERRNO | EPERM);
     return n;
 }
 
