@@ -173,8 +173,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec,
     struct query_spec limited = *spec;
     if (!c || !c->cluster)
         return -ENOTCONN;
-    if (!limited.limit || limited.limit > ASKING_ROWS_MAX)
-        limited.limit = ASKING_ROWS_MAX;
+    limited.limit = asking_limit(limited.limit);
     int r = query_new(&limited, &query, ret_error);
     if (r < 0)
         return r;
