@@ -151,10 +151,10 @@ static const struct command_section sections[] = {
      "of a script's interpreter, runs with PYTHONMALLOC=malloc, and one line says so. --keep-pymalloc leaves it as it is, and so does a "
      "PYTHONMALLOC or PYTHONDEVMODE that is set already, or -E or -I among Python's options."},
     {"JSON",
-     "One object: \"schema\" (\"memoir.run/2\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
+     "One object: \"schema\" (\"memoir.run/3\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
      "\"duration\" (seconds), \"peak_rss\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
      "in memory of other kinds; each has \"peak\" with \"peak_error\", \"bytes\" and \"blocks\" that live, \"allocated\", \"allocated_blocks\", \"freed\", \"freed_blocks\" and \"reallocs\"; null when there are none), \"losses\", \"sites\", those that "
-     "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
+     "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/2\"). What could not be read is null, never 0."},
     {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" ALLOCATOR

@@ -22,6 +22,7 @@
 #include "ledger/ledger.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 
 enum {
     SITES_SHOWN = 5,    /* to people, */
@@ -580,7 +581,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
     struct picture p;
     struct json j;
     picture_take(&p, s->ledger);
-    command_json_begin(&j, out, "memoir.run/2");
+    command_json_begin(&j, out, "memoir.run/3");
     json_field_string(&j, "program", s->program);
     json_end(&j, s->end);
     json_field_bool(&j, "tracked", p.process != NULL);
@@ -601,7 +602,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
         json_null(&j);
     json_resident(&j, s->growth);
     json_field_u64(&j, "sites_left_out", p.n_sites > SITES_TOLD ? p.n_sites - SITES_TOLD : 0);
-    json_object_end(&j);
+    query_document_end(&j);
     picture_release(&p);
     buffer_append_char(out, '\n');
     return json_finish(&j);

@@ -27,7 +27,7 @@ void run_summary_text(const struct run_summary *summary, const struct term *term
 /* What --assert can check. */
 void run_summary_facts(const struct run_summary *summary, struct run_facts *ret_facts);
 
-/* One object, "memoir.run/2". */
+/* One object, "memoir.run/3". */
 int run_summary_json(const struct run_summary *summary, struct buffer *out);
 
 #endif

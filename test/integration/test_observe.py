@@ -60,7 +60,7 @@ class Exactness(ObserveTest):
         self.assertNotEqual(drive("free", 0)["result"], 0)
         traced = self.assert_same(observer, drive.pid, drive("counts"))
         self.assertEqual(live(traced, "dram"), 3 * MIB)
-        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+        self.assertEqual(traced["history_live"], 3 * MIB)
 
     def test_threads_that_hand_addresses_on(self):
         observer = self.shared()
@@ -102,8 +102,8 @@ class Exactness(ObserveTest):
         for _ in range(3):
             drive.ok("copy", "d2h", 0, 600, 1)
         copies = observer.traced(drive.pid)["copies"]
-        self.assertEqual((copies["to_device"]["count"], copies["to_device"]["bytes"]), (7, 35000))
-        self.assertEqual((copies["from_device"]["count"], copies["from_device"]["bytes"]), (3, 1800))
+        self.assertEqual((copies["to_device"]["copies"], copies["to_device"]["bytes"]), (7, 35000))
+        self.assertEqual((copies["from_device"]["copies"], copies["from_device"]["bytes"]), (3, 1800))
 
 
 class Processes(ObserveTest):
@@ -211,7 +211,7 @@ class Faults(ObserveTest):
         answer = drive.ok("phase", "churn", 1000, 2)
         observer.start()
         traced = self.assert_same(observer, drive.pid, answer)
-        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+        self.assertEqual(traced["history_live"], 3 * MIB)
         self.assertTrue(observer.status()["adopted"])
 
     def test_a_full_ring_costs_events_only(self):
@@ -227,7 +227,7 @@ class Faults(ObserveTest):
         traced = self.assert_same(observer, drive.pid, answer)
         self.assertGreater(traced["lost"]["events"], 0)
         wait_for("the history finds what it missed",
-                 lambda: observer.traced(drive.pid)["history_live_bytes"] == 4 * MIB)
+                 lambda: observer.traced(drive.pid)["history_live"] == 4 * MIB)
 
     def test_a_full_table_counts_what_does_not_fit(self):
         observer = self.observer("--blocks-quota", "10")

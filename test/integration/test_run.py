@@ -16,6 +16,7 @@ import stage
 stage.build_root()
 from daemon_fixture import DaemonTest  # noqa: E402
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
+from document import checked  # noqa: E402
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 ALLOCATOR = BUILD / "src/malloc/libmemoir-malloc.so"
@@ -345,8 +346,8 @@ class Tracked(RunTest):
     def test_json_has_the_same(self):
         out = self.folder() / "out.json"
         self.run_it("--json", out, self.PROGRAM, summary=False)
-        document = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/2", 0, None))
+        document = checked(json.loads(out.read_text(encoding="utf-8")))
+        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/3", 0, None))
         self.assertTrue(document["tracked"])
         site = document["sites"][0]
         self.assertEqual((site["function"], site["line"], site["blocks"], site["bytes"]), ("step", 6, 200, 9600))
