@@ -38,7 +38,7 @@ struct process_row {
     struct ledger_process p; /* first */
     struct index_node by_identity;
     struct index_node by_pid; /* with LEDGER_HAS_PID */
-    size_t slot; /* in ledger.processes */
+    size_t slot;              /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t exec_random; /* 0: no book told it yet */
     bool trusted;      /* one of its books certainly may speak for the process: see owner_check() */
