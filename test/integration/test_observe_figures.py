@@ -1,6 +1,5 @@
 """Figures of the observer where calls fail, contexts end, old forms are called, and a user means harm."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -12,6 +11,7 @@ import time
 import unittest
 import unittest.mock
 
+from endurance_support import PinnedMap
 from observe_support import BUILD, Drive, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
@@ -338,25 +338,8 @@ class Endurance(FiguresTest):
 
     def entries(self, observer, name):
         """The PIDs that a pinned map has entries for. Programs of other tests may be among them."""
-        attr = ctypes.create_string_buffer(128)
-        libc = ctypes.CDLL(None, use_errno=True)
-        path = ctypes.create_string_buffer(f"{self.pins(observer)}/{name}".encode())
-        ctypes.memmove(attr, ctypes.addressof(ctypes.c_uint64(ctypes.addressof(path))), 8)
-        fd = libc.syscall(321, 7, attr, 16)  # BPF_OBJ_GET
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), "BPF_OBJ_GET")
-        pids, key, following = set(), None, ctypes.create_string_buffer(64)
-        try:
-            while True:
-                attr = ctypes.create_string_buffer(128)
-                words = (ctypes.c_uint64 * 3)(fd, ctypes.addressof(key) if key else 0, ctypes.addressof(following))
-                ctypes.memmove(attr, words, 24)
-                if libc.syscall(321, 4, attr, 32) < 0:  # BPF_MAP_GET_NEXT_KEY
-                    return pids
-                pids.add(int.from_bytes(following.raw[:4], "little"))
-                key = ctypes.create_string_buffer(following.raw, 64)
-        finally:
-            os.close(fd)
+        with PinnedMap(f"{self.pins(observer)}/{name}") as pinned:
+            return set(pinned.pids())
 
     def test_ended_processes_leave_nothing_behind(self):
         observer = self.shared()
