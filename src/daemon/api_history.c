@@ -2,11 +2,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -241,7 +239,8 @@ struct wish {
     struct past_window window;
     int64_t pid; /* of what=process; else 0 */
     uint64_t start_s;
-    char node[HOST_NAME_MAX + 1], path[PATH_MAX_BYTES];
+    char node[HOST_NAME_MAX + 1]; /* its name in the cluster; "": that of the machine */
+    char path[PATH_MAX_BYTES];
 };
 
 static void wish_free(struct wish *wish)
@@ -253,12 +252,6 @@ static void wish_free(struct wish *wish)
 static void wish_release(struct job *job)
 {
     wish_free(job->more);
-}
-
-/* One that is too young or too small to be recorded is known nevertheless. */
-static bool is_alive(pid_t pid)
-{
-    return kill(pid, 0) == 0 || errno == EPERM;
 }
 
 static struct history_world history_of(const struct wish *wish)
@@ -289,7 +282,7 @@ static struct query_world world_of(const struct wish *wish, struct history_world
     return (struct query_world){.history = history,
                                 .sees_all = wish->viewer.sees_all,
                                 .viewer_uid = wish->viewer.uid,
-                                .node = wish->node,
+                                .node = wish->node[0] ? wish->node : NULL,
                                 .user_name = user_name,
                                 .context = users};
 }
@@ -325,7 +318,8 @@ static void run_view(struct job *job)
     int r = query_each(wish->question, &world, each_series, &laying);
     if (r < 0) {
         failed(job->call, r);
-    } else if (wish->pid && !history.pid_known && !is_alive((pid_t)wish->pid)) {
+    } else if (wish->pid && !history.pid_known && api_pid_gone((pid_t)wish->pid)) {
+        /* One that is too young or too small to be recorded is known nevertheless. */
         http_problem(job->call, 404, "no-process",
                      "no process with this PID runs or is in the history");
     } else {
@@ -453,22 +447,21 @@ static bool view_where(struct http_call *call, struct wish *wish, struct buffer 
 static struct wish *wish_new(const struct daemon *daemon)
 {
     struct wish *wish = calloc(1, sizeof(*wish));
+    const char *node = clustering_node_name(daemon->clustering);
     if (!wish)
         return NULL;
-    gethostname(wish->node, sizeof(wish->node) - 1);
+    snprintf(wish->node, sizeof(wish->node), "%s", node ? node : "");
     snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
     return wish;
 }
 
-/* Make the question and give it to the worker. `wish` is taken. */
+/* Make the question, which is valid, and give it to the worker. `wish` is taken. */
 static void begin(struct http_call *call, struct daemon *daemon, const struct query_spec *spec,
                   struct wish *wish, void (*work)(struct job *job))
 {
     struct query_error error = {0};
     int r = query_new(spec, &wish->question, &error);
-    if (r < 0 && error.text[0])
-        api_bad_query(call, &error);
-    else if (r < 0)
+    if (r < 0)
         api_failed(call, "the query failed", r);
     if (r < 0 || !api_history_window(call, &wish->window)) {
         wish_free(wish);
@@ -484,8 +477,7 @@ void api_history_query(struct http_call *call, struct daemon *daemon,
     struct query_spec spec = *asked;
     const char *shape = http_argument(call, "shape");
     struct wish *wish = wish_new(daemon);
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
-        spec.limit = ASKING_ROWS_MAX;
+    spec.limit = asking_limit(spec.limit);
     if (!wish) {
         api_failed(call, "the query failed", -ENOMEM);
         return;

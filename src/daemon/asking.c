@@ -61,13 +61,17 @@ static bool is_same(const struct kept *kept, const struct query_spec *spec, cons
            same_words(spec->show, own->show) && same_words(spec->sort, own->sort);
 }
 
+uint64_t asking_limit(uint64_t wanted)
+{
+    return wanted && wanted < ASKING_ROWS_MAX ? wanted : ASKING_ROWS_MAX;
+}
+
 int asking_prepare(struct asking *asking, const struct query_spec *asked, struct asked **ret_asked,
                    struct query_error *ret_error)
 {
     struct query_spec spec = *asked;
     const char *table = spec.table && *spec.table ? spec.table : query_tables()[0]->name;
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
-        spec.limit = ASKING_ROWS_MAX;
+    spec.limit = asking_limit(spec.limit);
     struct kept *kept = NULL, *oldest = &asking->kept[0];
     for (size_t i = 0; i < ASKING_KEPT && !kept; i++) {
         struct kept *k = &asking->kept[i];

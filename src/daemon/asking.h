@@ -56,6 +56,9 @@ struct asked {
 int asking_new(struct daemon *daemon, struct asking **ret_asking);
 void asking_free(struct asking *asking); /* NULL is fine */
 
+/* How many rows an answer has, where a question wants so many; 0: as many as there may be. */
+uint64_t asking_limit(uint64_t wanted);
+
 /* The name of a user in /etc/passwd, or NULL; good until the next question. */
 const char *asking_user_name(struct asking *asking, uint32_t uid);
 

@@ -196,35 +196,47 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
             of[i] = s;
 }
 
-/* The oldest block of each suspect, the newest, and one near the middle of its time. */
+/* The oldest block of each suspect, the newest, and the one nearest to the middle of its time. */
 struct blocks_take {
     struct suspect **of; /* of this book, by number of the site; NULL where it is none */
     size_t n_sites;
     uint64_t now_ns;
+    void (*keep)(struct suspect *s, const struct suspect_block *block);
 };
 
-static void block_keep(struct suspect *s, const struct suspect_block *block)
+/* In the first pass: blocks[0] and, where there are two, blocks[1]. */
+static void ends_keep(struct suspect *s, const struct suspect_block *block)
 {
     struct suspect_block *b = s->blocks;
-    if (s->n_blocks < SUSPECT_BLOCKS) {
-        b[s->n_blocks++] = *block;
-        for (unsigned i = s->n_blocks - 1; i > 0 && b[i].age_ns > b[i - 1].age_ns; i--) {
-            struct suspect_block kept = b[i];
-            b[i] = b[i - 1];
-            b[i - 1] = kept;
-        }
+    if (s->n_blocks == 0)
+        b[0] = b[1] = *block;
+    else if (block->age_ns > b[0].age_ns)
+        b[0] = *block;
+    else if (block->age_ns <= b[1].age_ns)
+        b[1] = *block;
+    s->n_blocks = b[0].id == b[1].id ? 1 : 2;
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* In the second pass: the third block, between them. */
+static void middle_keep(struct suspect *s, const struct suspect_block *block)
+{
+    struct suspect_block *b = s->blocks;
+    if (s->n_blocks < 2 || block->id == b[0].id || block->id == b[s->n_blocks - 1].id)
+        return;
+    if (s->n_blocks == 2) {
+        b[2] = b[1];
+        b[1] = *block;
+        s->n_blocks = 3;
         return;
     }
     uint64_t middle = b[2].age_ns + (b[0].age_ns - b[2].age_ns) / 2;
-    if (block->age_ns > b[0].age_ns) {
-        b[1] = b[0];
-        b[0] = *block;
-    } else if (block->age_ns < b[2].age_ns) {
-        b[1] = b[2];
-        b[2] = *block;
-    } else if (llabs((int64_t)(block->age_ns - middle)) < llabs((int64_t)(b[1].age_ns - middle))) {
+    if (distance(block->age_ns, middle) < distance(b[1].age_ns, middle))
         b[1] = *block;
-    }
 }
 
 static int each_block(const struct book_block_view *block, void *context)
@@ -238,7 +250,7 @@ static int each_block(const struct book_block_view *block, void *context)
         .bytes = block->bytes,
         .age_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0,
     };
-    block_keep(s, &kept);
+    take->keep(s, &kept);
     return 0;
 }
 
@@ -278,7 +290,10 @@ static void book_read(struct suspects *suspects, size_t n, const struct ledger_b
         name_one(s, &names, symbols, samples, of);
         of[s->site_number] = s;
     }
-    struct blocks_take take = {of, names.copy.n_sites, proc_monotonic_ns()};
+    struct blocks_take take = {of, names.copy.n_sites, proc_monotonic_ns(), ends_keep};
+    if (fd >= 0)
+        (void)book_reader_blocks(book->reader, fd, each_block, &take, NULL);
+    take.keep = middle_keep;
     if (fd >= 0)
         (void)book_reader_blocks(book->reader, fd, each_block, &take, NULL);
     book_names_release(&names);
