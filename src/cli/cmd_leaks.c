@@ -476,6 +476,7 @@ static const struct elsewhere elsewhere = {
     .show = "node,pid,program,space,verdict,growth,bytes,site",
     .sort = "-growth",
     .operand = "pid",
+    .names = true,
 };
 
 const struct command cmd_leaks = {

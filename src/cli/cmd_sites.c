@@ -604,6 +604,7 @@ static const struct elsewhere elsewhere = {
     .show = "node,pid,program,space,bytes,blocks,site",
     .sort = "-bytes",
     .operand = "pid",
+    .names = true,
 };
 
 const struct command cmd_sites = {

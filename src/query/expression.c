@@ -233,7 +233,7 @@ static int parse_value(struct parser *p, struct node *node)
         if (r < 0 || node->other.column->kind != column->kind || query_kind_is_part(column->kind) ||
             column->kind == QUERY_POINTS)
             return query_fail(p->error, "where", token->at, token->len,
-                              "'%.60s' is nothing to compare %s with, which takes %s", token->word,
+                              "invalid value '%.60s' for %s: expected %s", token->word,
                               column->name, literal_example(column->kind));
     }
     return 0;
