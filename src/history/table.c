@@ -296,6 +296,11 @@ const struct read_line *history_row_line(const struct query_row *row)
     return row_of(row)->line;
 }
 
+bool history_row_blocks(const struct query_row *row)
+{
+    return row_of(row)->blocks;
+}
+
 static int scan_scope(struct query_scan *scan, struct history_world *h, enum scope of, bool blocks)
 {
     struct read_query query = scope_query(scan, h, of, blocks);
