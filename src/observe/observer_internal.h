@@ -63,6 +63,9 @@ struct observed *observer_find_any(struct observer *o, pid_t pid);
 /* Read all that is in the ring now. */
 void observer_drain(struct observer *o);
 
+/* One round of looking for libraries that no process uses any more. */
+void observer_tidy(struct observer *o);
+
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
 /* Switch the tracing of a process off or on. Off removes its book and forgets its blocks, and removes the probes of libraries that
