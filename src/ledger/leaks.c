@@ -43,8 +43,6 @@ struct take {
 
 /* Growth outside malloc is told when it is as unlikely by chance as a leak has to be, and worth it. */
 #define OUTSIDE_Z 3.3
-/* Growth outside the sites of less than one part in so many of theirs is what their blocks cost. */
-#define OVERHEAD_SHARE 4
 enum {
     OUTSIDE_RISES_MIN = 5,
     OUTSIDE_BYTES_MIN = 2 << 20,
@@ -439,16 +437,12 @@ static int compare(const void *a, const void *b)
     return (x->site > y->site) - (x->site < y->site);
 }
 
-/* How fast the suspects of a book grow together. Rows from `kept` up to `next` were
- * dropped, or moved to the front: they must not count twice. */
-static double sites_grow(const struct leaks *leaks, const struct ledger_book *book, size_t kept,
-                         size_t next)
+/* How fast the suspects of a book grow together. */
+static double sites_grow(const struct leaks *leaks, const struct ledger_book *book)
 {
     double sum = 0;
     for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
-        if (i >= kept && i < next)
-            continue;
         if (leak->book == book && !leak->outside && is_suspect(&leak->result) &&
             leak->result.bytes_per_s > 0)
             sum += leak->result.bytes_per_s;
@@ -456,21 +450,22 @@ static double sites_grow(const struct leaks *leaks, const struct ledger_book *bo
     return sum;
 }
 
-/* Blocks that pile up bring rounding, fragmentation and records of their own along. That is no growth of its own, so such
- * rows are dropped. */
-static void overhead_drop(struct leaks *leaks)
+void leaks_drop_overhead(struct leaks *leaks)
 {
     size_t kept = 0;
     for (size_t i = 0; i < leaks->n; i++) {
+        struct leak *leak = &leaks->rows[i];
+        leak->overhead = leak->outside && leak->result.bytes_per_s * LEAKS_OVERHEAD_SHARE <
+                                              sites_grow(leaks, leak->book);
+    }
+    for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
-        if (leak->outside &&
-            leak->result.bytes_per_s * OVERHEAD_SHARE < sites_grow(leaks, leak->book, kept, i)) {
+        if (leak->overhead) {
             leaks->judged--;
             leaks->verdicts[leak->result.verdict]--;
-            continue;
+        } else {
+            leaks->rows[kept++] = *leak;
         }
-        if (kept++ != i)
-            leaks->rows[kept - 1] = *leak;
     }
     leaks->n = kept;
 }
@@ -484,7 +479,7 @@ int leaks_take(struct growth *growth, const struct ledger *ledger,
     if (r < 0)
         return r;
     compare_processes(&take);
-    overhead_drop(&take.leaks);
+    leaks_drop_overhead(&take.leaks);
     if (take.leaks.n)
         qsort(take.leaks.rows, take.leaks.n, sizeof(*take.leaks.rows), compare);
     *ret_leaks = take.leaks;
