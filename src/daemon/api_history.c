@@ -22,7 +22,7 @@
 #include "query/query.h"
 #include "query/view.h"
 
-enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, NAME_MAX_BYTES = 96 };
+enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, PREFIX_MAX_BYTES = 32, NAME_MAX_BYTES = 96 };
 
 /* ---- moments ---- */
 
@@ -61,7 +61,7 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
                     unit = units[i].seconds;
             p++;
         }
-        if (!unit || (*p && !before))
+        if (!unit)
             return -EINVAL;
         sum += n * unit;
     }
@@ -104,6 +104,11 @@ static bool known(const struct query_value *value)
     return value->state & QUERY_KNOWN;
 }
 
+static bool text_is(const struct query_value *value, const char *word)
+{
+    return value->len == strlen(word) && memcmp(value->text, word, value->len) == 0;
+}
+
 /* A percentage is a number with two decimals, as in queries. */
 static void points_json(const struct query_value *points, const struct history_world *time,
                         bool percent, struct json *json)
@@ -111,16 +116,15 @@ static void points_json(const struct query_value *points, const struct history_w
     size_t at = 0, n = known(points) ? query_points(points) : 0;
     json_array_begin(json);
     for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s) {
-        struct query_point point = at < n ? query_point(points, at) : (struct query_point){0};
-        if (at >= n || point.time_ns != t * NS_PER_S) {
+        if (at >= n || query_point(points, at).time_ns != t * NS_PER_S) {
             json_null(json);
             continue;
         }
-        at++;
+        uint64_t value = query_point(points, at++).value;
         if (percent)
-            json_double(json, (double)point.value / 100);
+            json_double(json, (double)value / 100);
         else
-            json_u64(json, point.value);
+            json_u64(json, value);
     }
     json_array_end(json);
 }
@@ -136,21 +140,19 @@ static void text_json(struct json *json, const char *key, const struct query_val
 static void series_json(const struct query_value *values, const struct history_world *time,
                         struct json *json)
 {
-    static const char percent_word[] = "percent/100";
-    const struct query_value *measure = &values[SHOW_MEASURE], *series = &values[SHOW_SERIES];
-    bool percent = known(measure) && measure->len == strlen(percent_word) &&
-                   memcmp(measure->text, percent_word, measure->len) == 0;
+    const struct query_value *series = &values[SHOW_SERIES];
+    bool percent = text_is(&values[SHOW_MEASURE], "percent/100");
     bool on_device = known(&values[SHOW_DEVICE_ID]);
-    char name[NAME_MAX_BYTES] = "";
-    if (on_device && known(&values[SHOW_ORDINAL]))
-        snprintf(name, sizeof(name), "device.%llu.",
+    bool numbered = on_device && known(&values[SHOW_ORDINAL]);
+    char head[PREFIX_MAX_BYTES] = "", name[NAME_MAX_BYTES];
+    if (numbered)
+        snprintf(head, sizeof(head), "device.%llu.",
                  (unsigned long long)values[SHOW_ORDINAL].number);
-    size_t len = strlen(name);
-    snprintf(name + len, sizeof(name) - len, "%.*s", (int)series->len, series->text);
+    snprintf(name, sizeof(name), "%s%.*s", head, (int)series->len, series->text);
     json_object_begin(json);
     json_field_string(json, "name", name);
     json_field_string(json, "kind", percent ? "percent" : "bytes");
-    if (on_device && known(&values[SHOW_ORDINAL]))
+    if (numbered)
         json_field_u64(json, "ordinal", values[SHOW_ORDINAL].number);
     if (on_device) {
         text_json(json, "device_name", &values[SHOW_DEVICE]);
@@ -193,7 +195,7 @@ static uint64_t choose_start(const struct history_layout *layout, uint64_t start
     uint64_t best_s = 0, best_far = UINT64_MAX;
     for (size_t i = 0; i < layout->n; i++) {
         uint64_t began_s = layout->series[i].start_s;
-        uint64_t far = !start_s            ? UINT64_MAX - 1 - began_s
+        uint64_t far = !start_s            ? UINT64_MAX - began_s
                        : began_s > start_s ? began_s - start_s
                                            : start_s - began_s;
         if (far < best_far) {
@@ -368,6 +370,12 @@ static const char *word_of(const struct http_call *call, const char *name)
     return api_takes(call, name) ? http_argument(call, name) : NULL;
 }
 
+static bool bad_time(struct http_call *call, const char *why)
+{
+    http_problem(call, 400, "bad-argument", "%s", why);
+    return false;
+}
+
 bool api_history_window(struct http_call *call, struct past_window *q)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
@@ -383,13 +391,11 @@ bool api_history_window(struct http_call *call, struct past_window *q)
     }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
-    if (r < 0 || q->since_s >= q->until_s) {
-        http_problem(call, 400, "bad-argument",
-                     r < 0 ? "invalid time: expected seconds since 1970, or a time before now: "
-                             "-1h, -30m"
-                           : "the time must begin before it ends");
-        return false;
-    }
+    if (r < 0)
+        return bad_time(call, "invalid time: expected seconds since 1970, or a time before now: "
+                              "-1h, -30m");
+    if (q->since_s >= q->until_s)
+        return bad_time(call, "the time must begin before it ends");
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
     q->step_s = read_step(q->until_s - q->since_s, points);
@@ -402,24 +408,24 @@ bool api_history_spec(struct http_call *call, struct query_spec *spec, struct bu
     struct query_error error = {0};
     bool at = word_of(call, "at"), since = word_of(call, "since"), until = word_of(call, "until");
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
-    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY)) {
-        http_problem(call, 400, "bad-argument", "until goes with since");
-        return false;
-    }
-    if (at && (since || until)) {
-        http_problem(call, 400, "bad-argument", "at goes with neither since nor until");
-        return false;
-    }
+    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY))
+        return bad_time(call, "until goes with since");
+    if (at && (since || until))
+        return bad_time(call, "at goes with neither since nor until");
     if (!at && !since)
         return true;
     if (!api_history_window(call, &window))
         return false;
     int r = past_spec(spec, &window, texts, &error);
-    if (r == -EINVAL)
+    if (r == -EINVAL) {
         api_bad_query(call, &error);
-    else if (r < 0)
+        return false;
+    }
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    return r >= 0;
+        return false;
+    }
+    return true;
 }
 
 /* What the route asks the table; false: the call has its problem. */
@@ -461,9 +467,12 @@ static void begin(struct http_call *call, struct daemon *daemon, const struct qu
 {
     struct query_error error = {0};
     int r = query_new(spec, &wish->question, &error);
-    if (r < 0)
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    if (r < 0 || !api_history_window(call, &wish->window)) {
+        wish_free(wish);
+        return;
+    }
+    if (!api_history_window(call, &wish->window)) {
         wish_free(wish);
         return;
     }
@@ -471,19 +480,16 @@ static void begin(struct http_call *call, struct daemon *daemon, const struct qu
     api_job(call, daemon->api, NULL, work, wish_release, wish);
 }
 
-void api_history_query(struct http_call *call, struct daemon *daemon,
-                       const struct query_spec *asked)
+void api_history_query(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
 {
-    struct query_spec spec = *asked;
     const char *shape = http_argument(call, "shape");
     struct wish *wish = wish_new(daemon);
-    spec.limit = asking_limit(spec.limit);
     if (!wish) {
         api_failed(call, "the query failed", -ENOMEM);
         return;
     }
     wish->arrays = shape && strcmp(shape, "arrays") == 0;
-    begin(call, daemon, &spec, wish, run_question);
+    begin(call, daemon, spec, wish, run_question);
 }
 
 void api_answer_history(struct http_call *call, void *context)

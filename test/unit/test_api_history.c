@@ -70,6 +70,7 @@ enum { COLUMNS = 10 }; /* of history_layout_show */
 struct series {
     const char *series, *measure, *device_name, *device_id, *space;
     uint64_t start_s, ordinal;
+    bool numbered;
     struct query_point last[2], max[2];
     size_t n;
 };
@@ -86,7 +87,7 @@ static void layout_add(struct history_layout *layout, const struct history_world
     struct query_value values[COLUMNS] = {0};
     put_text(&values[0], s->series);
     put_text(&values[1], s->measure);
-    if (s->device_id)
+    if (s->numbered)
         query_set_number(&values[2], s->ordinal);
     put_text(&values[3], s->device_name);
     put_text(&values[4], s->device_id);
@@ -101,29 +102,35 @@ static void layout_add(struct history_layout *layout, const struct history_world
 static const struct series series[] = {
     {"rss", "bytes", .start_s = 100, .last = {{AT(1000), 10}}, .max = {{AT(1000), 12}}, .n = 1},
     {"rss", "bytes", .start_s = 200, .last = {{AT(1010), 7}}, .max = {{AT(1010), 9}}, .n = 1},
-    {"dram", "bytes", "Card", "1 Card@here", "dram", .start_s = 200, .ordinal = 1,
+    {"dram", "bytes", "Card", "1 Card@here", "dram", .start_s = 200, .ordinal = 1, .numbered = true,
      .last = {{AT(1000), 1}, {AT(1010), 2}}, .max = {{AT(1000), 1}, {AT(1010), 2}}, .n = 2},
     {"pressure", "percent/100", .start_s = 100, .last = {{AT(1000), 1234}},
      .max = {{AT(1000), 1250}}, .n = 1},
 };
 
-static void check(bool of_process, uint64_t start_s, const char *expected)
+static void check_rows(const struct series *rows, size_t n, const struct history_world *time,
+                       bool of_process, uint64_t start_s, const char *expected)
 {
-    struct history_world time = {
-        .from_s = 1000, .to_s = 1020, .read_step_s = 10, .oldest_s = 50, .damaged = 3};
     struct history_layout layout = {.text = BUFFER_INIT(1 << 16)};
     struct buffer out = BUFFER_INIT(1 << 16);
     struct json json;
-    for (size_t i = 0; i < sizeof(series) / sizeof(*series); i++)
-        layout_add(&layout, &time, &series[i]);
+    for (size_t i = 0; i < n; i++)
+        layout_add(&layout, time, &rows[i]);
     json_init(&json, &out);
     json_object_begin(&json);
-    history_layout_json(&layout, &time, of_process, start_s, &json);
+    history_layout_json(&layout, time, of_process, start_s, &json);
     json_object_end(&json);
     assert_int_equal(json_finish(&json), 0);
     assert_string_equal(buffer_string(&out), expected);
     history_layout_release(&layout);
     buffer_release(&out);
+}
+
+static void check(bool of_process, uint64_t start_s, const char *expected)
+{
+    static const struct history_world time = {
+        .from_s = 1000, .to_s = 1020, .read_step_s = 10, .oldest_s = 50, .damaged = 3};
+    check_rows(series, sizeof(series) / sizeof(*series), &time, of_process, start_s, expected);
 }
 
 #define HEAD  "{\"from\":1000,\"to\":1020,\"step\":10,\"t\":[1000,1010],\"series\":["
@@ -141,11 +148,39 @@ static void of_two_processes_with_one_pid_one_is_told(void **unused)
     check(true, 0, HEAD SECOND TAIL);
     check(true, 199, HEAD SECOND TAIL);
     check(true, 101, HEAD FIRST "," PRESSURE TAIL);
+    check(true, 100, HEAD FIRST "," PRESSURE TAIL);
+    check(true, 200, HEAD SECOND TAIL);
+    check(true, 151, HEAD SECOND TAIL);
+    check(true, 150, HEAD FIRST "," PRESSURE TAIL); /* as near: the first */
 }
 
 static void rows_share_one_list_of_times(void **unused)
 {
     check(false, 0, HEAD FIRST "," SECOND "," PRESSURE TAIL);
+}
+
+/* A device may have no number, a number may be of no device, and only one measure is a percentage. */
+static void rows_are_called_by_what_is_known_of_them(void **unused)
+{
+    static const struct history_world time = {.from_s = 0, .to_s = 20, .read_step_s = 10};
+    static const struct series rows[] = {
+        {"dram", "bytes", "Card", "GPU-1", "dram"},
+        {"heap", "bytes", .ordinal = 3, .numbered = true, .last = {{0, 7}}, .max = {{0, 8}},
+         .n = 1},
+        {"a", "percent/1xx", .last = {{AT(10), 50}}, .max = {{AT(10), 50}}, .n = 1},
+        {"b", "percent/1000", .last = {{AT(10), 50}}, .max = {{AT(10), 50}}, .n = 1},
+        {"c", NULL},
+    };
+    check_rows(rows, sizeof(rows) / sizeof(*rows), &time, false, 0,
+               "{\"from\":0,\"to\":20,\"step\":10,\"t\":[0,10],\"series\":["
+               "{\"name\":\"dram\",\"kind\":\"bytes\",\"device_name\":\"Card\","
+               "\"device_id\":\"GPU-1\",\"space\":\"dram\",\"last\":[null,null],"
+               "\"max\":[null,null]},"
+               "{\"name\":\"heap\",\"kind\":\"bytes\",\"last\":[7,null],\"max\":[8,null]},"
+               "{\"name\":\"a\",\"kind\":\"bytes\",\"last\":[null,50],\"max\":[null,50]},"
+               "{\"name\":\"b\",\"kind\":\"bytes\",\"last\":[null,50],\"max\":[null,50]},"
+               "{\"name\":\"c\",\"kind\":\"bytes\",\"last\":[null,null],\"max\":[null,null]}"
+               "],\"oldest\":null,\"damaged\":0}");
 }
 
 int main(void)
@@ -155,6 +190,7 @@ int main(void)
         cmocka_unit_test(steps_are_of_a_usual_length_and_few_enough),
         cmocka_unit_test(of_two_processes_with_one_pid_one_is_told),
         cmocka_unit_test(rows_share_one_list_of_times),
+        cmocka_unit_test(rows_are_called_by_what_is_known_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "daemon/api.h"
 #include "daemon/asking.h"
+#include "daemon/clustering_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/tables.h"
 #include "history_fixture.h"
@@ -331,6 +332,8 @@ static void questions_about_the_past_take_a_time(void **state)
         {QUERY "history" WINDOW
                "&where=of=system%20and%20series=used&show=series,last&shape=arrays",
          200, "\"rows\":[[\"used\",600002]]"},
+        {QUERY "history" WINDOW "&where=of=system%20and%20series=used&show=last&shape=objects", 200,
+         "\"rows\":[{\"last\":600002}]"},
         {QUERY "history" WINDOW "&where=of=process&show=pid&limit=1", 200, "\"rows\":[{\"pid\":10"},
         {QUERY "history" WINDOW "&where=ofx=process", 400, "has no column 'ofx'"},
         {QUERY "history&until=1800000003", 200, "\"table\":\"history\""}, /* since an hour */
@@ -368,6 +371,25 @@ static void limits_shapes_and_names_are_kept(void **state)
     assert_int_equal(
         ask(QUERY "history&at=1800000035&where=series=rss%%20and%%20uid=0&show=node,user"), 200);
     assert_answer(expected);
+}
+
+/* Its name in the cluster, as tables of the present have it. */
+static void the_node_has_its_name_in_the_cluster(void **state)
+{
+    static char west[] = "west";
+    static struct clustering clustering = {.settings.name = west};
+    f.daemon.clustering = &clustering;
+    assert_int_equal(ask(QUERY "history" WINDOW "&where=of=system%%20and%%20series=used&show=node"),
+                     200);
+    f.daemon.clustering = NULL;
+    assert_answer("\"rows\":[{\"node\":\"west\"}]");
+}
+
+/* A question without a time is none about the past. */
+static void questions_about_the_present_are_left_alone(void **state)
+{
+    assert_int_equal(ask(QUERY "explain"), 400);
+    assert_no_answer("until goes with since");
 }
 
 /* Totals are everybody's; the program of another user's process is not. */
@@ -412,6 +434,8 @@ int main(void)
         cmocka_unit_test(the_last_hour_is_the_default),
         cmocka_unit_test(questions_about_the_past_take_a_time),
         cmocka_unit_test(limits_shapes_and_names_are_kept),
+        cmocka_unit_test(the_node_has_its_name_in_the_cluster),
+        cmocka_unit_test(questions_about_the_present_are_left_alone),
         cmocka_unit_test(other_users_see_totals),
         cmocka_unit_test(a_history_that_cannot_be_read_is_a_problem),
     };
