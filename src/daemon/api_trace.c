@@ -18,6 +18,7 @@
 #include "ledger/driver.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "query/document.h"
 
 /* What was asked for; read on the loop's thread. */
 struct wish {
@@ -105,7 +106,7 @@ static void run_traced(struct job *job)
                         : wish->state == TRACING_RUNNING ? "starting" /* it has just ended */
                                                          : tracing_state_name(wish->state);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.traced/1");
+    api_json_begin(json, "memoir.traced/2");
     json_field_string(json, "state", state);
     json_field_string(json, "problem", wish->why);
     json_key(json, "processes");
@@ -113,7 +114,7 @@ static void run_traced(struct job *job)
     for (size_t i = 0; i < n; i++)
         row_json(&rows[i], json);
     json_array_end(json);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 void api_answer_traced(struct http_call *call, void *context)
@@ -201,9 +202,9 @@ static void run_trace(struct job *job)
     if (view.has_driver)
         rest_find(job, dump->pid, &view);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.trace/1");
+    api_json_begin(json, "memoir.trace/2");
     int r = trace_view_json(&view, json);
-    json_object_end(json);
+    query_document_end(json);
     if (r < 0)
         api_failed(job->call, "the trace could not be told", r);
 }

@@ -95,9 +95,9 @@ static void spaces_tell(struct json *j, const struct sums *s)
             continue;
         json_key(j, name);
         json_object_begin(j);
-        json_field_u64(j, "live_bytes", c->alloc_bytes - c->freed_bytes);
-        json_field_u64(j, "live_blocks", c->alloc_blocks - c->freed_blocks);
-        json_field_u64(j, "allocated_bytes", c->alloc_bytes);
+        json_field_u64(j, "bytes", c->alloc_bytes - c->freed_bytes);
+        json_field_u64(j, "blocks", c->alloc_blocks - c->freed_blocks);
+        json_field_u64(j, "allocated", c->alloc_bytes);
         json_field_u64(j, "allocated_blocks", c->alloc_blocks);
         json_object_end(j);
     }
@@ -113,7 +113,7 @@ static void copies_tell(struct json *j, const struct wire_process *p)
     for (size_t i = 0; i < 5; i++) {
         json_key(j, names[i]);
         json_object_begin(j);
-        json_field_u64(j, "count", p->flow[i].copies);
+        json_field_u64(j, "copies", p->flow[i].copies);
         json_field_u64(j, "bytes", p->flow[i].bytes);
         json_object_end(j);
     }
@@ -126,9 +126,9 @@ static void graphs_tell(struct json *j, const struct wire_process *p)
     json_key(j, "graphs");
     json_object_begin(j);
     json_field_u64(j, "recorded_blocks", p->graph_blocks);
-    json_field_u64(j, "recorded_bytes", p->graph_bytes);
+    json_field_u64(j, "recorded", p->graph_bytes);
     json_field_u64(j, "recorded_copies", p->graph_flow.copies);
-    json_field_u64(j, "recorded_copy_bytes", p->graph_flow.bytes);
+    json_field_u64(j, "recorded_copied", p->graph_flow.bytes);
     json_field_u64(j, "capturing_streams", p->captures);
     json_object_end(j);
 }
@@ -164,11 +164,11 @@ static void devices_tell(const struct list *l, struct json *j, const struct obse
         if (from_start || context > bytes)
             context = bytes;
         json_object_begin(j);
-        json_field_i64(j, "device", b[i].ordinal);
+        json_field_i64(j, "ordinal", b[i].ordinal);
         if (known)
-            json_field_u64(j, "context_bytes", context);
-        json_field_u64(j, "before_bytes", bytes - context);
-        json_field_bool(j, "estimate", b[i].estimate || (known && !from_start));
+            json_field_u64(j, "context", context);
+        json_field_u64(j, "before", bytes - context);
+        json_field_bool(j, "estimated", b[i].estimate || (known && !from_start));
         json_object_end(j);
     }
     json_array_end(j);
@@ -182,7 +182,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
     json_field_i64(j, "pid", s->pid);
     json_field_u64(j, "uid", s->entry.uid);
     json_field_u64(j, "calls", s->entry.calls);
-    json_field_u64(j, "live_blocks", s->entry.live_blocks);
+    json_field_u64(j, "blocks", s->entry.live_blocks);
     json_field_u64(j, "unchecked_copies", s->entry.unchecked);
     if (p) {
         struct trace_identity id = trace_history_identity(observed_history(p));
@@ -191,7 +191,7 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
         json_field_bool(j, "off", s->entry.off);
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
-        json_field_u64(j, "history_live_bytes", totals.live_bytes);
+        json_field_u64(j, "history_live", totals.live_bytes);
         json_field_u64(j, "history_live_blocks", totals.live_blocks);
         json_field_u64(j, "sites", totals.sites);
         devices_tell(l, j, p, s->entry.from_start);
@@ -213,7 +213,7 @@ void observer_list(struct observer *o, struct buffer *out)
     kernel_contexts(o->kernel, sums_add, &list);
     json_init(&j, out);
     json_object_begin(&j);
-    json_field_string(&j, "schema", "memoir.traced/1");
+    json_field_string(&j, "schema", "memoir.traced/2");
     json_key(&j, "processes");
     json_array_begin(&j);
     for (size_t i = 0; i < list.n; i++)
@@ -234,17 +234,17 @@ void observer_status(struct observer *o, struct buffer *out)
     stacks_figures(o->stacks, &stacks);
     json_init(&j, out);
     json_object_begin(&j);
-    json_field_string(&j, "schema", "memoir.observer/1");
+    json_field_string(&j, "schema", "memoir.observer/2");
     json_field_i64(&j, "pid", getpid());
     json_field_u64(&j, "libraries", kernel_attached(o->kernel));
-    json_field_double(&j, "attach_ms", (double)kernel_attach_ns(o->kernel) / 1e6);
+    json_field_double(&j, "attach_took", (double)kernel_attach_ns(o->kernel) / 1e9);
     json_field_u64(&j, "processes", o->n_running);
     json_field_bool(&j, "adopted", o->adopted);
     json_field_bool(&j, "session", kernel_has_session(o->kernel));
     kernel_costs(o->kernel, &enter_ns, &leave_ns);
     if (enter_ns > 0) {
-        json_field_double(&j, "enter_ns", enter_ns);
-        json_field_double(&j, "leave_ns", leave_ns);
+        json_field_double(&j, "enter_program", enter_ns / 1e9);
+        json_field_double(&j, "leave_program", leave_ns / 1e9);
     }
     json_field_u64(&j, "records", o->records);
     json_field_u64(&j, "gaps", o->gaps);
@@ -255,7 +255,7 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_u64(&j, "parser_deaths", elf_parser_deaths(o->parser) + stacks.parsers.deaths);
     json_field_u64(&j, "memory_parsers", stacks.parsers.running);
     json_field_u64(&j, "memory_parsers_refused", stacks.parsers.refused);
-    json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
+    json_field_double(&j, "uptime", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
     json_object_end(&j);
     json_finish(&j);
 }

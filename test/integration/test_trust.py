@@ -88,7 +88,7 @@ class Memory(TrustTest):
         daemon = self.api("--log-level=debug")
         pid = self.sleeper(*as_user(NOBODY))
         self.claim(daemon, pid)
-        self.assertGreater(self.ages(pid, 200)["searched_bytes"], 0)
+        self.assertGreater(self.ages(pid, 200)["searched"], 0)
         daemon.err.wait(rf"broker: memory of PID {pid} for uid {NOBODY}: done")
 
     def test_a_user_sees_the_ages_of_a_process_in_a_user_namespace_of_its_own(self):
@@ -98,7 +98,7 @@ class Memory(TrustTest):
         pid = self.sleeper(*as_user(NOBODY), "unshare", "-r")
         self.assertNotEqual(int(status(pid)["CapPrm"], 16), 0)  # in that namespace
         self.claim(daemon, pid)
-        self.assertGreater(self.ages(pid, 200)["searched_bytes"], 0)
+        self.assertGreater(self.ages(pid, 200)["searched"], 0)
 
     def test_memory_of_a_set_uid_process_is_not_searched(self):
         daemon = self.api("--log-level=debug")

@@ -50,8 +50,8 @@ class Sandbox(test_trust.TrustTest):
         process = self.start(*as_user(NOBODY), "/bin/sleep", "1000")
         self.wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe").endswith("/sleep"), "it calls exec")
         self.claim(daemon, process.pid)
-        self.assertGreater(self.as_other(NOBODY, f"/processes/{process.pid}/ages?source=heap", 200)["searched_bytes"], 0)
-        self.assertGreater(self.get(f"/processes/{os.getpid()}/explain")["rss_bytes"], 0)
+        self.assertGreater(self.as_other(NOBODY, f"/processes/{process.pid}/ages?source=heap", 200)["searched"], 0)
+        self.assertGreater(self.get(f"/processes/{os.getpid()}/explain")["rss"], 0)
         self.assertFalse([line for line in daemon.err.lines if " warn: " in line or " error: " in line])
 
     def test_exits_are_seen(self):
@@ -95,7 +95,7 @@ class Tracing(test_trace_api.TraceTest):
         self.tracing(prefix=unit_sandbox.prefix())
         drive = self.drive()
         drive.ok("alloc", 5 * MIB)
-        row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["bytes"] == 5 * MIB)
         self.assertEqual(row["lost"]["events"], 0)
 
     def test_elf_files_of_users_are_parsed_without_rights(self):
@@ -103,7 +103,7 @@ class Tracing(test_trace_api.TraceTest):
         daemon = self.tracing(prefix=unit_sandbox.prefix())
         drive = self.drive()
         drive.ok("alloc", 5 * MIB)
-        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["bytes"] == 5 * MIB)
         parsers = self.parsers(daemon)
         self.assertEqual(len(parsers), 1)
         self.unprivileged(parsers[0])
