@@ -162,13 +162,21 @@ static bool is_collected(const struct take *take, const struct book_site *site)
            leaks_file_is_collected(module->path[0] ? module->path : take->book->identity->exe);
 }
 
-static uint64_t site_age(const struct take *take, const struct book_site *site, uint64_t now_ns)
+uint64_t leaks_site_age(const struct book_identity *id, uint32_t time, uint64_t now_ns)
 {
-    const struct book_identity *id = take->book->identity;
-    if (site->time == UINT32_MAX || *id->host)
+    if (time == UINT32_MAX || *id->host)
         return 0;
-    uint64_t first_ns = id->created_monotonic_ns + ((uint64_t)site->time << id->time_shift);
+    uint64_t first_ns = id->created_monotonic_ns + ((uint64_t)time << id->time_shift);
     return first_ns < now_ns ? now_ns - first_ns : 0;
+}
+
+size_t leaks_age_part(uint64_t site_age_ns, uint64_t age_ns)
+{
+    if (age_ns >= site_age_ns)
+        return 0;
+    double share = (double)(site_age_ns - age_ns) / (double)site_age_ns;
+    size_t part = (size_t)(share * DETECT_AGES);
+    return part < DETECT_AGES ? part : DETECT_AGES - 1;
 }
 
 static int each_block(const struct book_block_view *block, void *context)
@@ -176,12 +184,10 @@ static int each_block(const struct book_block_view *block, void *context)
     struct take *take = context;
     if (block->site >= take->sites.n_sites)
         return 0;
-    uint64_t age_ns = site_age(take, &take->sites.sites[block->site], take->now_ns);
-    uint64_t ago_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0;
-    if (age_ns == 0 || ago_ns > age_ns)
-        ago_ns = age_ns;
-    size_t bin = age_ns ? (size_t)((double)(age_ns - ago_ns) / (double)age_ns * DETECT_AGES) : 0;
-    take->ages[block->site].bytes[bin < DETECT_AGES ? bin : DETECT_AGES - 1] += block->bytes;
+    uint64_t site_age_ns =
+        leaks_site_age(take->book->identity, take->sites.sites[block->site].time, take->now_ns);
+    uint64_t age_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0;
+    take->ages[block->site].bytes[leaks_age_part(site_age_ns, age_ns)] += block->bytes;
     return 0;
 }
 
@@ -349,7 +355,8 @@ static int each_series(const struct growth_series *series, void *context)
             return 0; /* another source counts there */
         leak.account = &leak.process->accounts[account];
         leak.key = site->key;
-        options.site_age_ns = leak.age_ns = site_age(take, site, last->time_ns);
+        options.site_age_ns = leak.age_ns =
+            leaks_site_age(take->book->identity, site->time, last->time_ns);
         options.collected = is_collected(take, site);
         if (o->ages && is_suspect(&leak.result))
             options.ages = ages_of(take, series->site, last->time_ns);

@@ -76,5 +76,14 @@ void leaks_release(struct leaks *leaks); /* fine after zeroing */
  * rounding, fragmentation and records of their own along, which is no growth of its own. A step of leaks_take(). */
 void leaks_drop_overhead(struct leaks *leaks);
 
+/* How old a site is that was first seen at `time`, in the unit of a book's times. 0: not known; later than can be told, of a
+ * book of another machine, or not yet. */
+struct book_identity;
+uint64_t leaks_site_age(const struct book_identity *id, uint32_t time, uint64_t now_ns);
+
+/* Which of the DETECT_AGES parts of the life of its site a block of that age is from, the first being the oldest. A block
+ * may seem older than its site: times of books are untrusted. */
+size_t leaks_age_part(uint64_t site_age_ns, uint64_t age_ns);
+
 /* Is this the file of a runtime that frees blocks of its own when it collects garbage? */
 bool leaks_file_is_collected(const char *path);

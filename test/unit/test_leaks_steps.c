@@ -1,4 +1,4 @@
-/* Growth outside malloc that blocks bring along is no row of its own. */
+/* Steps on the way to suspects: overhead of blocks is no row of its own, and ages of sites and blocks. */
 #include <string.h>
 
 #include "check.h"
@@ -90,6 +90,45 @@ static void several_rows_are_dropped(void **state)
     CHECK("axy", OUTSIDE('v', 0, 9), SITE('a', 0, 40), OUTSIDE('x', 0, 10), OUTSIDE('y', 0, 10));
 }
 
+static void age_of_a_site_is_known_or_0(void **state)
+{
+    static const struct {
+        uint64_t created_ns, now_ns, age_ns;
+        uint32_t time, shift;
+        const char *host;
+    } cases[] = {
+        {1000, 1000 + (10 << 20), 3 << 20, 7, 20, ""},
+        {1000, 1000 + (7 << 20) + 1, 1, 7, 20, ""},
+        {1000, 1000 + (7 << 20), 0, 7, 20, ""}, /* just now */
+        {1000, 1000, 0, 7, 20, ""},             /* not yet */
+        {0, 100, 100, 0, 20, ""},
+        {0, UINT64_C(1) << 60, 0, UINT32_MAX, 20, ""}, /* then or later */
+        {0, UINT64_C(1) << 60, (UINT64_C(1) << 60) - (UINT64_C(0xfffffffe) << 20), UINT32_MAX - 1,
+         20, ""},
+        {1000, 1000 + (10 << 20), 0, 7, 20, "elsewhere"}, /* by another clock */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct book_identity id = {.created_monotonic_ns = cases[i].created_ns,
+                                   .time_shift = cases[i].shift};
+        strcpy(id.host, cases[i].host);
+        assert_int_equal(leaks_site_age(&id, cases[i].time, cases[i].now_ns), cases[i].age_ns);
+    }
+}
+
+static void a_block_is_from_a_part_of_the_life_of_its_site(void **state)
+{
+    enum { PART = 1000, LIFE = DETECT_AGES * PART };
+    for (size_t part = 0; part < DETECT_AGES; part++)
+        assert_int_equal(leaks_age_part(LIFE, LIFE - part * PART - PART / 2), part);
+    assert_int_equal(leaks_age_part(LIFE, LIFE), 0);
+    assert_int_equal(leaks_age_part(LIFE, LIFE + 1), 0); /* older than its site */
+    assert_int_equal(leaks_age_part(LIFE, UINT64_MAX), 0);
+    assert_int_equal(leaks_age_part(LIFE, 0), DETECT_AGES - 1);
+    assert_int_equal(leaks_age_part(0, 0), 0); /* a site whose age is not known */
+    assert_int_equal(leaks_age_part(0, 5), 0);
+    assert_int_equal(leaks_age_part(UINT64_MAX, 1), DETECT_AGES - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +136,8 @@ int main(void)
         cmocka_unit_test(sites_of_a_book_count_together),
         cmocka_unit_test(only_suspects_of_the_same_book_that_grow_count),
         cmocka_unit_test(several_rows_are_dropped),
+        cmocka_unit_test(age_of_a_site_is_known_or_0),
+        cmocka_unit_test(a_block_is_from_a_part_of_the_life_of_its_site),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
