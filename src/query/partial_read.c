@@ -207,8 +207,7 @@ static void put_missing(const struct query *q, uint64_t missing, struct cell *ce
 /* The reader knows the node: the sender of the bytes. */
 static void put_node(const struct output *output, const char *node, struct cell *cell)
 {
-    if (!node || !(cell->state & QUERY_KNOWN) || !output->o.column ||
-        strcmp(output->o.column->name, "node") != 0)
+    if (!node || !output->o.column || strcmp(output->o.column->name, "node") != 0)
         return;
     cell->text = node;
     cell->len = (uint32_t)strlen(node);

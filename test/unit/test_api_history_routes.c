@@ -210,15 +210,18 @@ static void each_view_has_the_series_of_its_kind(void **state)
     } cases[] = {
         {VIEW "process&pid=1000" PERIOD,
          5,
-         {"\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[1000000,1000100,1000200],"
+         {"\"name\":\"rss\",\"kind\":\"bytes\",\"pid\":1000,"
+          "\"start\":\"2027-01-15T07:58:20.000Z\",\"user\":\"",
+          "\"uid\":1000,\"program\":\"train\",\"last\":[1000000,1000100,1000200],"
           "\"max\":[1000000,1000100,1000200]",
-          "\"name\":\"heap\",\"kind\":\"bytes\",\"last\":[3000,3001,3002]",
-          "\"name\":\"registered\"",
-          "\"name\":\"device.0.dram\",\"kind\":\"bytes\",\"ordinal\":0,\"device_name\":\"H200\","
+          "\"name\":\"heap\",\"kind\":\"bytes\",\"pid\":1000",
+          "\"program\":\"train\",\"last\":[3000,3001,3002]", "\"name\":\"registered\"",
+          "\"name\":\"device.0.dram\",\"kind\":\"bytes\",\"pid\":1000",
+          "\"program\":\"train\",\"ordinal\":0,\"device_name\":\"H200\","
           "\"device_id\":\"GPU-0\",\"space\":\"dram\",\"last\":[4000,4000,4000]"}},
         {VIEW "process&pid=1001" PERIOD,
          1,
-         {"\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[1010000,"}},
+         {"\"name\":\"rss\",\"kind\":\"bytes\",\"pid\":1001", "\"last\":[1010000,"}},
         {VIEW "system" PERIOD,
          4,
          {"\"name\":\"used\",\"kind\":\"bytes\",\"last\":[600000,600001,600002]",

@@ -1,10 +1,13 @@
 /* Suspects: rows of a watch taken over, and what the books add to them: names, stacks and sample blocks. */
+#include <link.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "ledger/leaks.h"
 #include "ledger_world.h"
 #include "profile/book_names.h"
+#include "profile/site_names.h"
 #include "profile/suspects.h"
 #include "profile_fixture.h"
 
@@ -338,6 +341,70 @@ static void a_line_has_its_function_and_file(void **state)
     suspect_release(&row);
 }
 
+/* This program: where it is loaded, and its build-id. */
+struct self {
+    uint64_t base;
+    struct book_module module;
+};
+
+static int self_find(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct self *self = context;
+    self->base = info->dlpi_addr;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        const char *at = (const char *)(info->dlpi_addr + p->p_vaddr), *end = at + p->p_memsz;
+        while (p->p_type == PT_NOTE && at + sizeof(ElfW(Nhdr)) <= end) {
+            const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)at;
+            const char *name = at + sizeof(*note), *bytes = name + (note->n_namesz + 3) / 4 * 4;
+            if (note->n_type == NT_GNU_BUILD_ID &&
+                note->n_descsz <= sizeof(self->module.build_id)) {
+                self->module.build_id_len = (uint8_t)note->n_descsz;
+                memcpy(self->module.build_id, bytes, note->n_descsz);
+            }
+            at = bytes + (note->n_descsz + 3) / 4 * 4;
+        }
+    }
+    return 1; /* the program itself is the first */
+}
+
+__attribute__((noinline)) static int outermost(int n)
+{
+    __asm__ volatile("" : "+r"(n));
+    return n + 1;
+}
+
+/* With a symbol helper each frame has its function, also those that the choice of the line does not need. */
+static void frames_of_a_stack_have_names(void **state)
+{
+    struct world *w = *state;
+    struct fixture f;
+    struct self self = {0};
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = site_names_new();
+    dl_iterate_phdr(self_find, &self);
+    if (!symbols || !self.module.build_id_len)
+        skip();
+    fixture_begin(w, &f);
+    ssize_t n = readlink("/proc/self/exe", f.b.h.exe, sizeof(f.b.h.exe) - 1);
+    assert_true(n > 0);
+    f.b.h.exe[n] = '\0';
+    uint32_t module =
+        (uint32_t)builder_add(&f.b, BOOK_SECTION_MODULES, &self.module, sizeof(self.module));
+    uint64_t frames[30] = {BOOK_FRAME(module, (uint64_t)(uintptr_t)self_find - self.base + 1)};
+    for (size_t i = 1; i < 30; i++)
+        frames[i] = BOOK_FRAME(module, (uint64_t)(uintptr_t)outermost - self.base + 1);
+    uint32_t site = builder_site(&f.b, f.account, 1, frames, 30);
+    struct suspect row = row_of(fixture_end(w, &f), site);
+    suspects_name(&(struct suspects){.rows = &row, .n = 1}, 1, w->ledger, symbols);
+    assert_int_equal(row.n_stack, SUSPECT_FRAMES);
+    assert_non_null(strstr(row.stack[0], "self_find"));
+    for (size_t i = 1; i < SUSPECT_FRAMES; i++)
+        assert_non_null(strstr(row.stack[i], "outermost"));
+    suspect_release(&row);
+    assert_int_equal(outermost(1), 2);
+}
+
 /* ---- stacks in words ---- */
 
 static void check_stack(const struct profile *p, const uint32_t *frames, size_t n, size_t headline,
@@ -365,6 +432,9 @@ static void stacks_have_inlined_calls_and_one_frame_of_made_code(void **state)
         {profile_add_string(p, "add"), profile_add_string(p, "/src/cart.c"), 12},
     };
     profile_set_lines(p, cart, lines, 2);
+    uint32_t sum = profile_add_frame(p, program, 0x30);
+    const struct profile_line other[] = {lines[1], lines[0]}; /* the program's own line is inside */
+    profile_set_lines(p, sum, other, 2);
     uint32_t raw[] = {profile_add_frame(p, made, 0x1000), profile_add_frame(p, made, 0x2000)};
     uint32_t named = fixture_frame(p, made, 0x3000, "sort", NULL, 0);
 #define CHECK(headline, expected, ...)              \
@@ -373,6 +443,7 @@ static void stacks_have_inlined_calls_and_one_frame_of_made_code(void **state)
     CHECK(0, "[] inside 0, 0 of 0", main_); /* one frame is no stack */
     CHECK(1, "[vector:9 push cart.c:12 add main.c:5 main] inside 2, 0 of 0", cart, main_);
     CHECK(0, "[vector:9 push cart.c:12 add main.c:5 main] inside 1, 0 of 0", cart, main_);
+    CHECK(0, "[cart.c:12 add vector:9 push main.c:5 main] inside 0, 0 of 0", sum, main_);
     CHECK(0, "[[JIT] main.c:5 main] inside 0, 0 of 0", raw[0], raw[1], raw[0], main_);
     CHECK(0, "[[JIT] main.c:5 main [JIT]] inside 0, 0 of 0", raw[0], main_, raw[1]);
     CHECK(0, "[main.c:5 main main.c:5 main] inside 0, 0 of 0", main_, main_);
@@ -501,6 +572,7 @@ int main(void)
         WORLD_TEST(stacks_are_named_frame_by_frame),
         WORLD_TEST(only_rows_of_the_book_are_named),
         WORLD_TEST(a_line_has_its_function_and_file),
+        WORLD_TEST(frames_of_a_stack_have_names),
         cmocka_unit_test(stacks_have_inlined_calls_and_one_frame_of_made_code),
         WORLD_TEST(blocks_are_the_oldest_the_middle_and_the_newest),
         WORLD_TEST(a_stack_needs_enough_samples),
