@@ -87,8 +87,9 @@ uint64_t kernel_detach(struct kernel *kernel);
 /* Trace this process, which may not have made a call yet. `start_ns` is its start since boot. */
 int kernel_process_add(struct kernel *kernel, pid_t pid, uint64_t start_ns, uint32_t uid);
 void kernel_process_remove(struct kernel *kernel, pid_t pid);
-/* Probes do nothing in this process, or work again. Its blocks and counters are forgotten: they are not kept meanwhile. */
-int kernel_process_switch(struct kernel *kernel, pid_t pid, bool on);
+/* Probes do nothing in this process, or work again. Its blocks and counters are forgotten: they are not kept meanwhile. `uid`: the user
+ * who may see it from now on. */
+int kernel_process_switch(struct kernel *kernel, pid_t pid, bool on, uint32_t uid);
 int kernel_process_get(struct kernel *kernel, pid_t pid, struct wire_process *ret_process);
 
 /* Call `each` for every process in the table, until it returns other than 0. */

@@ -25,6 +25,7 @@
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
+#include "observe/plain_user.h"
 #include "observe/probe_table.h"
 #include "observe/sources.h"
 #include "observe/stacks.h"
@@ -470,7 +471,12 @@ int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX
     targets_of(pid, on_library, o);
     long per_s = sysconf(_SC_CLK_TCK);
     r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
-                           proc_ids_are(&ids, ids.real_uid) ? ids.real_uid : 0);
+                           plain_user_is(pid, ids.real_uid) ? ids.real_uid : 0);
+    /* By exec it may have become another user's before the kernel knew of it. */
+    struct wire_process entry;
+    if (r >= 0 && kernel_process_get(o->kernel, pid, &entry) == 0 && entry.calls == 0 &&
+        entry.uid && !plain_user_is(pid, entry.uid))
+        r = kernel_process_switch(o->kernel, pid, true, 0);
     if (r < 0)
         snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
     return r;
@@ -513,16 +519,23 @@ static void libraries_release(struct observer *o)
         log_info("removed the probes of %zu libraries: no process that is traced uses them", n);
 }
 
-int observer_switch(struct observer *o, pid_t pid, bool on)
+int observer_switch(struct observer *o, pid_t pid, bool on, uint32_t asker)
 {
     struct wire_process entry;
     observer_drain(o); /* what was called before counts as before */
     int r = kernel_process_get(o->kernel, pid, &entry);
     if (r < 0)
         return -ESRCH;
+    if (asker && entry.uid != asker)
+        return -EPERM;
     if (!entry.off == on)
         return 0;
-    r = kernel_process_switch(o->kernel, pid, on);
+    r = kernel_process_switch(o->kernel, pid, on, entry.uid);
+    /* By exec it may have become another user's meanwhile; from here on the kernel notices. */
+    if (r >= 0 && entry.uid && !plain_user_is(pid, entry.uid)) {
+        (void)kernel_process_switch(o->kernel, pid, asker ? true : on, 0);
+        r = asker ? -EPERM : 0;
+    }
     if (r < 0)
         return r;
     if (on) {

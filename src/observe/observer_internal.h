@@ -69,8 +69,9 @@ void observer_tidy(struct observer *o);
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
 /* Switch the tracing of a process off or on. Off removes its book and forgets its blocks, and removes the probes of libraries that
- * no other process needs. -ESRCH: none such has called a probed function. */
-int observer_switch(struct observer *o, pid_t pid, bool on);
+ * no other process needs. `asker`: the user who wants that, who must be the one that may see it (0: root). -ESRCH: none such has called
+ * a probed function; -EPERM: it is not the asker's. */
+int observer_switch(struct observer *o, pid_t pid, bool on, uint32_t asker);
 
 /* A request at the socket (control.h). */
 enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,
