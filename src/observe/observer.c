@@ -37,6 +37,7 @@ enum {
     STREAM_BYTES_MAX = 16 << 20,
     PURGE_TICKS = 40,
     SCAN_TICKS = 8,
+    TIDY_TICKS = 1200, /* five minutes: a look at all processes takes 0.1 ms for each */
     FULL_S = 5
 };
 
@@ -179,6 +180,17 @@ static bool room_make(struct observer *o)
     else
         log_info("removed the probes of %zu libraries that no process uses any more", n);
     return n > 0;
+}
+
+void observer_tidy(struct observer *o)
+{
+    if (!kernel_attached_passing(o->kernel))
+        return;
+    kernel_attached_unmark(o->kernel);
+    targets_running(NULL, observer_library_used, o);
+    size_t n = kernel_attached_age(o->kernel);
+    if (n)
+        log_info("removed the probes of %zu libraries that no process used for a while", n);
 }
 
 void observer_library_found(void *context, const struct probe_table *table, int fd,
@@ -669,6 +681,8 @@ static void on_tick(struct observer *o, struct sources *sources, uint64_t *ticks
     round_make(o, ++*ticks % PURGE_TICKS == 0);
     if (o->scan && *ticks % SCAN_TICKS == 0)
         targets_scan(o->scan, observer_is_on, observer_library_found, o);
+    if (o->options->pid == 0 && *ticks % TIDY_TICKS == 0)
+        observer_tidy(o);
     kept_check(o);
     for (size_t i = 0; o->facts && i < WIRE_PROCESSES_MAX; i++)
         if (o->running[i])

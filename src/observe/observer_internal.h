@@ -76,6 +76,9 @@ void observer_library_used(void *context, const struct probe_table *table, int f
 bool observer_is_on(void *context, pid_t pid);
 bool observer_is_stale(void *context, pid_t pid, uint32_t generation);
 
+/* One round of looking for libraries that no process uses any more. */
+void observer_tidy(struct observer *o);
+
 /* ---- observer_switch.c ---- */
 
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */

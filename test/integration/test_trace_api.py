@@ -461,6 +461,19 @@ class Faults(TraceTest):
         self.assertEqual(row["spaces"]["dram"]["blocks"], 2)
         self.trace(drive.pid, lambda t: t["totals"]["device"] == 7 * MIB)
 
+    def test_probes_of_a_killed_observer_go_with_memoird(self):
+        """Else they would count in every CUDA program, for nobody."""
+        daemon = self.tracing()
+        observer = self.observer_pid(daemon)
+        words = pathlib.Path(f"/proc/{observer}/cmdline").read_text().split("\0")
+        pins = pathlib.Path(f"/sys/fs/bpf/memoir-{words[words.index('--name') + 1]}")
+        self.assertTrue(list(pins.glob("probes-*")))
+        os.kill(observer, signal.SIGKILL)
+        daemon.err.wait("CUDA programs are not traced")
+        daemon.kill(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 0)
+        self.assertFalse(pins.exists())
+
     def test_an_observer_that_hangs_holds_up_nothing_else(self):
         daemon = self.tracing()
         drive = self.drive()
