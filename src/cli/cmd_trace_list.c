@@ -39,6 +39,8 @@ enum {
     LIST_CALLS,
     LIST_LOST,
     LIST_UNCOUNTED,
+    LIST_OFF,
+    LIST_STATE,
     LIST_OBSERVER,
 };
 
@@ -72,6 +74,10 @@ static const struct column list_columns[] = {
     [LIST_UNCOUNTED] = {"uncounted", "UNCOUNTED",
                         "bytes of allocations past the quota of the table: in no total",
                         COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_OFF] = {"off", NULL, "its tracing is switched off: no figure of it is kept", COLUMN_YES,
+                  COLUMN_EXPORT_ONLY},
+    [LIST_STATE] = {"state", "STATE", "off: its tracing is switched off", COLUMN_TEXT,
+                    COLUMN_SCREEN_ONLY | COLUMN_HIDE_EMPTY},
     [LIST_OBSERVER] = {"observer", "OBSERVER", "who traces it: memoird, or an observer of its own",
                        COLUMN_TEXT, 0, 4},
     {0},
@@ -139,6 +145,12 @@ static void list_row(struct table *table, const json_t *process, const char *obs
         table_set_style(table, LIST_LOST, STYLE_WARN);
     if (json_integer_value(json_object_get(lost, "bytes")) > 0)
         set_field(table, LIST_UNCOUNTED, lost, "bytes");
+    bool off = json_is_true(json_object_get(process, "off"));
+    table_set_number(table, LIST_OFF, off);
+    if (off) {
+        table_set_text(table, LIST_STATE, "off");
+        table_set_style(table, LIST_STATE, STYLE_WARN);
+    }
     table_set_text(table, LIST_OBSERVER, observer);
 }
 

@@ -67,6 +67,9 @@ static void refuse(struct http_call *call, const struct wish *wish, int error)
     case -ESRCH:
         http_problem(call, 404, "not-traced", "%s", traces_error(error));
         break;
+    case -EPERM:
+        http_problem(call, 403, "not-yours", "%s", traces_error(error));
+        break;
     case -E2BIG:
         http_problem(call, 500, "too-large", "%s", traces_error(error));
         break;
@@ -91,13 +94,10 @@ static void row_json(const struct traces_row *row, struct json *json)
 static void run_traced(struct job *job)
 {
     struct wish *wish = job->more;
-    const struct buffer *list;
     MEMOIR_CLEANUP(freep)
     struct traces_row *rows = NULL;
     size_t n = 0;
-    int r = traces_list(job->api->daemon->traces, wish->socket, &list);
-    if (r == 0)
-        r = traces_rows(list, &wish->viewer, &rows, &n);
+    int r = traces_list(job->api->daemon->traces, wish->socket, &wish->viewer, &rows, &n);
     if (r < 0 && r != -ENOTCONN) {
         refuse(job->call, wish, r);
         return;
@@ -127,11 +127,11 @@ void api_answer_traced(struct http_call *call, void *context)
 
 /* ---- one ---- */
 
-/* The dump, if the viewer may see it; else NULL, and the call has its problem. */
-static const struct traces_dump *dump_of(struct job *job)
+/* The dump, if the viewer may see it; else NULL, and the call has its problem. For traces_dump_unref(). */
+static struct traces_dump *dump_of(struct job *job)
 {
     const struct wish *wish = job->more;
-    const struct traces_dump *dump;
+    struct traces_dump *dump;
     int r = traces_dump(job->api->daemon->traces, wish->socket, wish->pid, &dump);
     if (r < 0) {
         refuse(job->call, wish, r);
@@ -139,6 +139,7 @@ static const struct traces_dump *dump_of(struct job *job)
     }
     if (asking_may_see(&wish->viewer, dump->identity.uid))
         return dump;
+    traces_dump_unref(&dump);
     http_problem(job->call, 403, "not-yours",
                  "process %d belongs to another user: only its user and root see its trace",
                  (int)wish->pid);
@@ -154,12 +155,10 @@ static bool goes_on(void *context)
 static void rest_find(struct job *job, pid_t pid, struct trace_view *view)
 {
     const struct wish *wish = job->more;
-    const struct buffer *list;
     MEMOIR_CLEANUP(freep)
     struct traces_row *rows = NULL;
     size_t n = 0;
-    if (traces_list(job->api->daemon->traces, wish->socket, &list) < 0 ||
-        traces_rows(list, &wish->viewer, &rows, &n) < 0)
+    if (traces_list(job->api->daemon->traces, wish->socket, &wish->viewer, &rows, &n) < 0)
         return;
     for (size_t i = 0; i < n; i++)
         if (rows[i].pid == pid) {
@@ -174,7 +173,8 @@ static void rest_find(struct job *job, pid_t pid, struct trace_view *view)
 static void run_trace(struct job *job)
 {
     const struct wish *wish = job->more;
-    const struct traces_dump *dump = dump_of(job);
+    MEMOIR_CLEANUP(traces_dump_unref)
+    struct traces_dump *dump = dump_of(job);
     struct proc_stat stat;
     if (!dump)
         return;
@@ -203,7 +203,9 @@ static void run_trace(struct job *job)
         rest_find(job, dump->pid, &view);
     struct json *json = http_json(job->call);
     api_json_begin(json, "memoir.trace/2");
+    pthread_mutex_lock(&dump->lock);
     int r = trace_view_json(&view, json);
+    pthread_mutex_unlock(&dump->lock);
     query_document_end(json);
     if (r < 0)
         api_failed(job->call, "the trace could not be told", r);
@@ -211,13 +213,14 @@ static void run_trace(struct job *job)
 
 static void run_dump(struct job *job)
 {
-    const struct traces_dump *dump = dump_of(job);
+    MEMOIR_CLEANUP(traces_dump_unref)
+    struct traces_dump *dump = dump_of(job);
     char name[64];
     if (!dump)
         return;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer copy = BUFFER_INIT(HTTP_ANSWER_MAX);
-    buffer_append(&copy, dump->bytes->data, dump->bytes->len);
+    buffer_append(&copy, dump->bytes.data, dump->bytes.len);
     snprintf(name, sizeof(name), "memoir-%d.trace", (int)dump->pid);
     http_body(job->call, "application/octet-stream", name, &copy);
 }
@@ -272,7 +275,8 @@ void api_answer_trace_dump(struct http_call *call, void *context)
 static void run_switch(struct job *job)
 {
     const struct wish *wish = job->more;
-    int r = traces_switch(job->api->daemon->traces, wish->socket, wish->pid, wish->on);
+    int r =
+        traces_switch(job->api->daemon->traces, wish->socket, wish->pid, wish->on, &wish->viewer);
     if (r < 0) {
         refuse(job->call, wish, r);
         return;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "daemon/asking_world.h"
+#include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/exit_watch.h"
 #include "daemon/server.h"
@@ -240,6 +241,11 @@ void asking_exits_json(const struct asking *asking, const struct asked *asked, s
 bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid)
 {
     return query_may_see(viewer->sees_all, viewer->uid, uid);
+}
+
+uint32_t asking_user(const struct asking_viewer *viewer)
+{
+    return viewer->sees_all ? CHORES_ROOT : accountable_uid(viewer->uid);
 }
 
 int asking_new(struct daemon *daemon, struct asking **ret_asking)

@@ -44,6 +44,9 @@ struct asking_viewer {
 /* May the viewer see details of processes of this user: call sites, blocks, traces, commands? */
 bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid);
 
+/* The user whose share of memoird's threads the viewer uses (daemon/chores.h). Any thread. */
+uint32_t asking_user(const struct asking_viewer *viewer);
+
 /* A question that is ready to be asked. The asking's, until the next asking_prepare(). */
 struct asked {
     struct query *query;

@@ -184,11 +184,11 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
     json_field_u64(j, "calls", s->entry.calls);
     json_field_u64(j, "blocks", s->entry.live_blocks);
     json_field_u64(j, "unchecked_copies", s->entry.unchecked);
+    json_field_bool(j, "off", s->entry.off);
     if (p) {
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
-        json_field_bool(j, "off", s->entry.off);
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
         json_field_u64(j, "history_live", totals.live_bytes);
@@ -285,11 +285,43 @@ static enum control_result dump_request(struct observer *o, pid_t pid, int fd, c
     return CONTROL_REFUSED;
 }
 
+/* "PID", or "PID UID" for a user other than root. */
+static bool pid_uid_read(const char *text, pid_t *ret_pid, uint32_t *ret_uid)
+{
+    char first[16], *end;
+    const char *space = strchr(text, ' ');
+    size_t len = space ? (size_t)(space - text) : strlen(text);
+    if (len >= sizeof(first))
+        return false;
+    memcpy(first, text, len);
+    first[len] = '\0';
+    *ret_uid = 0;
+    if (!pid_read(first, ret_pid))
+        return false;
+    if (!space)
+        return true;
+    unsigned long uid = strtoul(space + 1, &end, 10);
+    *ret_uid = (uint32_t)uid;
+    return end != space + 1 && !*end && uid > 0 && uid < UINT32_MAX;
+}
+
+static enum control_result switch_request(struct observer *o, pid_t pid, bool on, uint32_t uid,
+                                          char *why)
+{
+    int r = observer_switch(o, pid, on, uid);
+    if (r >= 0)
+        return CONTROL_ANSWERED;
+    snprintf(why, CONTROL_WHY_MAX, "%s",
+             r == -EPERM ? "not allowed for this user" : "no such process is traced");
+    return CONTROL_REFUSED;
+}
+
 enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,
                                      char *why)
 {
     struct observer *o = observer;
     pid_t pid;
+    uint32_t uid;
     if (strcmp(line, "list") == 0) {
         observer_drain(o);
         observer_list(o, out);
@@ -297,14 +329,15 @@ enum control_result observer_request(void *observer, int fd, const char *line, s
         observer_status(o, out);
     } else if (strcmp(line, "flush") == 0) {
         observer_drain(o);
+    } else if (strcmp(line, "tidy") == 0) {
+        observer_tidy(o);
     } else if (strcmp(line, "stop") == 0) {
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
         return observer_trace(o, pid, why) >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
-    } else if ((strncmp(line, "off ", 4) == 0 && pid_read(line + 4, &pid)) ||
-               (strncmp(line, "on ", 3) == 0 && pid_read(line + 3, &pid))) {
-        snprintf(why, CONTROL_WHY_MAX, "no such process is traced");
-        return observer_switch(o, pid, line[1] == 'n') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+    } else if ((strncmp(line, "off ", 4) == 0 && pid_uid_read(line + 4, &pid, &uid)) ||
+               (strncmp(line, "on ", 3) == 0 && pid_uid_read(line + 3, &pid, &uid))) {
+        return switch_request(o, pid, line[1] == 'n', uid, why);
     } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
         return dump_request(o, pid, fd, why);
     } else {

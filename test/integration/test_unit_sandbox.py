@@ -7,6 +7,7 @@ import unittest
 
 import test_api_track
 import test_exits
+import test_leaks_daemon
 import test_trace_api
 import test_trust
 import unit_sandbox
@@ -82,6 +83,24 @@ class Names(Boxed, test_trust.Names):
 @unittest.skipIf(REASON, REASON)
 class Tracked(Boxed, test_api_track.TrackedTest):
     """Scans stop a process by ptrace(), others read its memory."""
+
+
+@unittest.skipIf(REASON, REASON)
+class Growing(test_leaks_daemon.UntrackedTest):
+    """The watch over processes that keep no book explains those of users with the rights of the user, those of root itself."""
+    test_growth_of_others_is_not_told = test_one_user_leaves_places_to_others = test_it_can_be_turned_off = None
+    test_what_grows_is_named_and_what_the_kernel_can_take_back_is_not_told = None
+
+    def native(self, *flags, **options):
+        return super().native(*flags, **{"prefix": unit_sandbox.prefix(), **options})
+
+    def test_growth_of_root_and_of_a_user_is_named(self):
+        self.native("--leaks-untracked", "4s")
+        os.chmod(self.folder, 0o777)
+        pids = {self.start("malloc"), self.start("malloc", prefix=as_user(NOBODY))}
+        line = self.connect()
+        self.wait_until(lambda: pids <= set(self.rows(line)), "both grow")
+        self.assertEqual({row["site"] for pid, row in self.rows(line).items() if pid in pids}, {"heap of malloc"})
 
 
 @unittest.skipIf(REASON, REASON)

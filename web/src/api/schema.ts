@@ -710,13 +710,15 @@ export interface History {
     /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
-    /** of memoir history --json, as user, program, processes and node */
+    /** of a process, as start, user, uid and program */
     pid?: number
     start?: Time
     user?: string
     uid?: number
     program?: string
+    /** of memoir history --by user and --by program: how many are added up */
     processes?: number
+    /** of another machine */
     node?: string
     ordinal?: number
     device_name?: string
