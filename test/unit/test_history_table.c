@@ -429,6 +429,10 @@ static void a_world_without_history_has_no_rows(void **state)
     assert_int_equal(history.from_s, 10);
     assert_int_equal(history.to_s, 40);
     assert_int_equal(history.oldest_s, 0);
+    history.step_s = 0; /* seconds */
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.read_step_s, 1);
+    assert_int_equal(history.from_s, 13);
     assert_int_equal(query_result_finish(result), 0);
     assert_int_equal(query_result_rows(result), 0);
     query_result_free(result);
