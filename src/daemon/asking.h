@@ -11,6 +11,7 @@
 
 struct asking;
 struct daemon;
+struct exit_file_header;
 struct json;
 struct query;
 struct query_error;
@@ -87,3 +88,6 @@ void asking_done(struct asked *asked);
 /* With answers about processes that ended goes whether their ends are seen at all: the object "exits". Writes nothing
  * for other tables. */
 void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json);
+
+/* That object. `header` is the head of the file of ends; NULL: there is none. */
+void asking_exit_state_json(const struct exit_file_header *header, struct json *json);
