@@ -704,6 +704,35 @@ static void only_processes_that_hold_memory_are_judged(void **state)
     free(m);
 }
 
+/* Books are untrusted: a site that was watched may be gone from the list when its name is read. */
+static void a_site_that_the_book_lacks_is_no_suspect(void **state)
+{
+    struct world *w = *state;
+    struct made *m = make(w, 1, BOOK_SOURCE_CLIENT, "/usr/lib/liba.so", 100);
+    struct book_section *sites = m->b.section[BOOK_SECTION_SITES];
+    uint64_t used = sites->used;
+    for (uint64_t left = used; left > m->sites[0]; left--) {
+        struct growth *growth = NULL;
+        struct leaks leaks = {0};
+        assert_int_equal(growth_new(&often, &growth), 0);
+        for (uint64_t i = 0; i < LOOKS; i++) {
+            set(m, SITES - 1, (i + 1) * 100 * KIB, 0);
+            look_at(growth, &m, 1, (100 + i) * NS_PER_S);
+        }
+        sites->used = left;
+        builder_header(&m->b);
+        struct leaks_options options = {.ages = true};
+        assert_int_equal(leaks_take(growth, w->ledger, &options, &leaks), 0);
+        assert_int_equal(leaks.judged, 1);
+        assert_int_equal(leaks.n, left == used);
+        leaks_release(&leaks);
+        growth_free(growth);
+        sites->used = used;
+        builder_header(&m->b);
+    }
+    free(m);
+}
+
 /* Clocks of another machine say nothing about an age. */
 static void the_age_of_a_site_is_known_on_this_machine_only(void **state)
 {
@@ -741,6 +770,7 @@ int main(void)
         WORLD_TEST(leaks_of_another_book_are_no_reason_for_growth_outside),
         WORLD_TEST(falls_elsewhere_speak_about_leaks_only),
         WORLD_TEST(only_processes_that_hold_memory_are_judged),
+        WORLD_TEST(a_site_that_the_book_lacks_is_no_suspect),
         WORLD_TEST(the_age_of_a_site_is_known_on_this_machine_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
