@@ -175,13 +175,16 @@ static void figures_refresh(struct asking *asking)
     asking->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
-/* Tables in memory do not block: time in which the loop was interrupted is not counted. */
+uint64_t asking_cost(unsigned needs, uint64_t passed_ns, uint64_t own_ns)
+{
+    return needs & QUERY_NEEDS_HOST && passed_ns >= ASKING_SHORT_NS ? own_ns : passed_ns;
+}
+
 static void costs(struct asking *asking, unsigned needs, uint64_t begin, uint64_t begin_own)
 {
-    uint64_t now = clock_monotonic_ns(), cost = now - begin;
-    if (needs & QUERY_NEEDS_HOST && cost >= ASKING_SHORT_NS)
-        cost = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
-    turns_done(&asking->turns, cost, now);
+    uint64_t now = clock_monotonic_ns();
+    uint64_t own = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
+    turns_done(&asking->turns, asking_cost(needs, now - begin, own), now);
 }
 
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer)
@@ -189,7 +192,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     const struct query_table *table = query_table_of(asked->query);
     unsigned needs = query_needs(asked->query);
     uint64_t begin = clock_monotonic_ns();
-    uint64_t begin_own = needs & QUERY_NEEDS_HOST ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+    uint64_t begin_own = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     struct asking_world world;
     users_refresh(asking->users);
     if (needs & QUERY_NEEDS_FACTS)

@@ -82,6 +82,10 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
 /* Count other work of that cost, begun at this time (CLOCK_MONOTONIC), for a caller that waited for its turn. */
 void asking_costs(struct asking *asking, uint64_t begin_ns);
 
+/* What an answer cost that took so long, of which so much was our own time. Tables in memory do not block: time in which the
+ * loop was interrupted is not counted. */
+uint64_t asking_cost(unsigned needs, uint64_t passed_ns, uint64_t own_ns);
+
 /* The answer was used: give back what is worth it. */
 void asking_done(struct asked *asked);
 

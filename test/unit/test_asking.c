@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "daemon/behalf_internal.h"
 #include "daemon/daemon.h"
+#include "daemon/hosts.h"
 #include "daemon/server.h"
 #include "daemon/tables.h"
 #include "daemon/turns.h"
@@ -230,6 +231,81 @@ static void what_memoird_does_not_have_is_an_error(void **state)
     assert_int_equal(rows_for("cgroups", &root, 0), 0); /* none are known */
 }
 
+static void time_of_interruptions_is_not_counted_for_tables_in_memory(void **state)
+{
+    assert_int_equal(asking_cost(0, 900000, 5), 900000);
+    assert_int_equal(asking_cost(QUERY_NEEDS_HOST, 900000, 5), 5);
+    assert_int_equal(asking_cost(QUERY_NEEDS_HOST, ASKING_SHORT_NS, 5), 5);
+    assert_int_equal(asking_cost(QUERY_NEEDS_HOST, ASKING_SHORT_NS - 1, 5), ASKING_SHORT_NS - 1);
+    assert_int_equal(asking_cost(QUERY_NEEDS_FACTS, ASKING_SHORT_NS, 5), ASKING_SHORT_NS);
+}
+
+static struct ledger_process *process_add(void)
+{
+    struct book_builder b;
+    book_begin(f.world, &b, "1.book", BOOK_SOURCE_CLIENT);
+    (void)account_add(&b, MEMOIR_SPACE_HEAP, BOOK_DEVICE_HOST, 2, 30);
+    builder_publish(&b);
+    struct ledger_process *process = add(f.world, "1.book")->process;
+    ledger_update_state(f.world->ledger, process);
+    return process;
+}
+
+static void users_have_their_names(void **state)
+{
+    static const struct asking_viewer root = {.sees_all = true};
+    process_add()->uid = 0;
+    struct asked *asked = prepare(&(struct query_spec){.table = "processes", .show = "user"});
+    assert_int_equal(asking_run(f.daemon.asking, asked, &root), 0);
+    assert_string_equal(query_result_value(asked->result, 0, 0).text, "root");
+}
+
+/* Has a question the facts of /proc read again? */
+static bool reads_facts(struct ledger_process *process, uint64_t refresh_ns)
+{
+    static const struct asking_viewer root = {.sees_all = true};
+    f.daemon.config.refresh_ns = refresh_ns;
+    process->valid &= ~(uint32_t)LEDGER_HAS_RSS;
+    struct asked *asked = prepare(&(struct query_spec){.table = "processes", .show = "pid,rss"});
+    assert_int_equal(asking_run(f.daemon.asking, asked, &root), 0);
+    return process->valid & LEDGER_HAS_RSS;
+}
+
+static void facts_of_processes_are_read_as_often_as_figures(void **state)
+{
+    struct ledger_process *process = process_add();
+    uint64_t half_ns = clock_monotonic_ns() / 2;
+    assert_false(reads_facts(process, UINT64_MAX));
+    assert_true(reads_facts(process, half_ns)); /* never yet */
+    assert_false(reads_facts(process, half_ns));
+    assert_true(reads_facts(process, 0));
+}
+
+/* The table of processes is given back after each question: its thread and the next question need it. */
+static void the_table_of_processes_is_asked_again_and_again(void **state)
+{
+    enum { PATIENCE_MS = 60000, STEP_MS = 5 };
+    static const struct asking_viewer patient = {.sees_all = true};
+    static const char *const tables[] = {"host", "cgroups", "host"};
+    struct turn turn = {0};
+    assert_int_equal(hosts_new(false, 0, &f.daemon.hosts), 0);
+    const struct query_table *table = query_table_find("host");
+    assert_int_equal(asking_wait(f.daemon.asking, table, &turn, 0),
+                     ASKING_HOST_WAIT_MS * NS_PER_MS);
+    int ms = 0;
+    for (size_t i = 0; i < 3; i++) {
+        table = query_table_find(tables[i]);
+        for (; asking_wait(f.daemon.asking, table, &turn, 0) && ms < PATIENCE_MS; ms += STEP_MS)
+            usleep(STEP_MS * 1000);
+        asking_leave(f.daemon.asking, &turn);
+        size_t rows = rows_for(tables[i], &patient, 0);
+        assert_true(rows > 0 || i == 1); /* there may be no cgroups */
+    }
+    assert_true(ms < PATIENCE_MS);
+    hosts_free(f.daemon.hosts);
+    f.daemon.hosts = NULL;
+}
+
 /* Does a question after a report have all figures read again? server_refresh() does not, since that takes long here. */
 static bool asks_for_new_figures(bool report)
 {
@@ -326,6 +402,10 @@ int main(void)
         ASKING_TEST(details_are_for_their_owner_and_for_who_sees_all),
         ASKING_TEST(what_memoird_does_not_have_is_an_error),
         ASKING_TEST(a_report_is_seen_at_once_where_that_is_cheap),
+        cmocka_unit_test(time_of_interruptions_is_not_counted_for_tables_in_memory),
+        ASKING_TEST(users_have_their_names),
+        ASKING_TEST(facts_of_processes_are_read_as_often_as_figures),
+        ASKING_TEST(the_table_of_processes_is_asked_again_and_again),
         cmocka_unit_test(the_state_of_the_watch_is_told),
         ASKING_TEST(only_answers_about_ends_tell_it),
     };
