@@ -97,7 +97,10 @@ enum {
     BOOK_BESIDE_BYTES_SHIFT = 22,
     BOOK_BESIDE_SECOND_HALF = 1 << 28,
     BOOK_BESIDE_SAMPLED = 1 << 29,
-    /* What is the generation of a block that this process made, that is not sampled and whose site is one of the first. */
+    /* In the word of a block that this process made and that is not sampled, these bits are the
+     * generation, whatever its site. */
+    BOOK_BESIDE_PLAIN_MASK = BOOK_BESIDE_SAMPLED | ((1 << BOOK_BESIDE_SITE_SHIFT) - 1),
+    /* The same if its site is one of the first BOOK_TRAILER_SHORT_SITES as well. */
     BOOK_BESIDE_USUAL_MASK = BOOK_BESIDE_SAMPLED | ((1 << BOOK_BESIDE_BYTES_SHIFT) - 1),
 };
 /* Allocators give more than was asked for: whatever slack can be told, the extent can be. */
@@ -299,12 +302,26 @@ static inline uint64_t book_beside_shape(uint64_t start, uint64_t bytes)
     return (bytes + (start & 16) * 4) << BOOK_BESIDE_BYTES_SHIFT;
 }
 
+/* The parts of a word that do not change from block to block of a site. The site has 20 bits. */
+static inline uint64_t book_beside_site(uint32_t site, uint32_t generation)
+{
+    uint64_t low = site % BOOK_TRAILER_SHORT_SITES, high = site / BOOK_TRAILER_SHORT_SITES;
+    return book_trailer_short_site((uint32_t)low, generation) | high << BOOK_BESIDE_SITE_SHIFT;
+}
+
+/* The number of the site, below 2^20 whatever the word is. */
+static inline uint32_t book_beside_site_of(uint64_t word)
+{
+    uint32_t high = word >> BOOK_BESIDE_SITE_SHIFT & ((1 << BOOK_BESIDE_SITE_BITS) - 1);
+    uint32_t low = word >> BOOK_TRAILER_SHORT_SITE_SHIFT & (BOOK_TRAILER_SHORT_SITES - 1);
+    return high * BOOK_TRAILER_SHORT_SITES + low;
+}
+
 static inline uint64_t book_beside_word(struct book_trailer_key k, uint64_t start, uint64_t bytes,
                                         uint32_t site, uint64_t stamp, bool sampled)
 {
-    uint64_t low = site % BOOK_TRAILER_SHORT_SITES, high = site / BOOK_TRAILER_SHORT_SITES;
-    return book_trailer_short_site((uint32_t)low, k.generation) | high << BOOK_BESIDE_SITE_SHIFT |
-           stamp | book_beside_shape(start, bytes) | (sampled ? BOOK_BESIDE_SAMPLED : 0);
+    return book_beside_site(site, k.generation) | stamp | book_beside_shape(start, bytes) |
+           (sampled ? BOOK_BESIDE_SAMPLED : 0);
 }
 
 /* What a word says whose 32 bytes begin at `grain`; false if there is no block. `usable` is not told. */
@@ -316,12 +333,10 @@ static inline bool book_beside_read(struct book_trailer_key k, uint64_t word, ui
     if (!(word & BOOK_TRAILER_SHORT_MARK) || made == 0 || made > k.generation ||
         bytes > BOOK_BESIDE_BYTES_MAX)
         return false;
-    uint32_t high = word >> BOOK_BESIDE_SITE_SHIFT & ((1 << BOOK_BESIDE_SITE_BITS) - 1);
-    uint32_t low = word >> BOOK_TRAILER_SHORT_SITE_SHIFT & (BOOK_TRAILER_SHORT_SITES - 1);
     *ret = (struct book_trailer){
         .start = grain + (word & BOOK_BESIDE_SECOND_HALF ? 16 : 0),
         .bytes = bytes,
-        .site = high * BOOK_TRAILER_SHORT_SITES + low,
+        .site = book_beside_site_of(word),
         .time = book_trailer_time_unpack(word >> BOOK_TRAILER_SHORT_TIME_SHIFT & ((1 << 15) - 1)),
         .is_short = true,
         .sampled = word & BOOK_BESIDE_SAMPLED,
