@@ -7,8 +7,8 @@
  *
  * Nearly all calls are for small blocks of glibc's in a thread that has seen their caller before. What these need is
  * here once more, with nothing in between ("near"): their size stands before them, their trailer is one word,
- * and all that is unusual is left to a function that is called last, so that no registers have to be saved. The smallest
- * are not asked for with more: their word is kept beside them (beside.h).
+ * and all that is unusual is left to a function that is called last, so that no registers have to be saved. Most of
+ * them are not asked for with more: their word is kept beside them (beside.h).
  */
 #include "track/wrap.h"
 
@@ -80,7 +80,7 @@ INLINE struct book_site_counters *beside_counted_wide(struct track_thread *t, ui
 INLINE struct book_site_counters *beside_counted(struct track_thread *t, uint64_t word,
                                                  size_t *ret_bytes)
 {
-    *ret_bytes = word >> BOOK_BESIDE_BYTES_SHIFT & 63;
+    *ret_bytes = word >> BOOK_BESIDE_BYTES_SHIFT & BOOK_BESIDE_BYTES_MASK;
     if (unlikely(((uint32_t)word & BOOK_BESIDE_USUAL_MASK) != (uint32_t)t->generation))
         return beside_counted_wide(t, word);
     return site_named(t, word);
@@ -158,18 +158,20 @@ INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintp
 
 /* ---- new blocks ---- */
 
-/* A new block may begin with links of the list that it was in while it was free: four words in glibc (malloc_chunk), of which its smallest
- * blocks have three, and one in other allocators. In a block that the program never writes, a scan for lost blocks (scan/scan.h) would take them
- * for pointers of the program. They are cleared before the trailer is stored, which may take the same word. */
+/* A new block may begin with links of the list that it was in while it was free: four words in glibc
+ * (malloc_chunk), of which its smallest blocks have three, and one in other allocators. In a block that the
+ * program never writes, a scan for lost blocks (scan/scan.h) would take them for pointers of the program.
+ * They are cleared before the trailer is stored, which may take the same word. */
 enum {
-    LINKS_SMALL = 3, /* words */
-    LINKS_LARGER = 4,
+    LINKS_THREE_BYTES_MAX = 24,        /* larger blocks of glibc's have room for all four */
     LINKS_OTHER_BYTES_MAX = 128 << 10, /* larger blocks of other allocators are in no list */
 };
 
-INLINE void links_clear(void *block, unsigned n)
+INLINE void links_clear(void *block, size_t bytes)
 {
-    memset(block, 0, n * sizeof(uint64_t));
+    uint64_t *words = block;
+    memset(words, 0, 3 * sizeof(*words));
+    words[bytes > LINKS_THREE_BYTES_MAX ? 3 : 2] = 0;
 }
 
 static void *links_clear_any(void *block, size_t bytes)
@@ -177,9 +179,9 @@ static void *links_clear_any(void *block, size_t bytes)
     if (unlikely(!block))
         return NULL;
     if (real.glibc)
-        links_clear(block, bytes <= BOOK_BESIDE_BYTES_MAX ? LINKS_SMALL : LINKS_LARGER);
+        links_clear(block, bytes);
     else if (bytes <= LINKS_OTHER_BYTES_MAX)
-        links_clear(block, 1);
+        *(uint64_t *)block = 0;
     return block;
 }
 
@@ -295,7 +297,7 @@ static __attribute__((noinline)) void *malloc_far(size_t bytes, uintptr_t caller
     void *block = real.malloc(book_trailer_request_long(bytes));
     if (unlikely(!block))
         return NULL;
-    links_clear(block, LINKS_LARGER);
+    links_clear(block, bytes);
     return far_done(t, block, bytes, caller);
 }
 
@@ -304,20 +306,11 @@ INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
 {
     if (unlikely((t->control->flags & BOOK_CONTROL_SUSPENDED) || bytes > BOOK_TRAILER_SHORT_MAX))
         return malloc_far(bytes, caller);
-    if (bytes <= BOOK_BESIDE_BYTES_MAX) {
-        void *small = real.malloc(bytes + t->small_room);
-        if (unlikely(!small))
-            return NULL;
-        links_clear(small, LINKS_SMALL);
-        return small_done(t, small, bytes, caller);
-    }
-    if (unlikely(t->has_wide && is_wide(t, caller)))
-        return malloc_far(bytes, caller);
-    void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
+    void *block = real.malloc(bytes + t->small_room);
     if (unlikely(!block))
         return NULL;
-    links_clear(block, LINKS_LARGER);
-    return near_done(t, block, near_extent(block), bytes, caller);
+    links_clear(block, bytes);
+    return small_done(t, block, bytes, caller);
 }
 
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
@@ -482,14 +475,8 @@ EXPORT void *calloc(size_t n, size_t bytes)
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
                  __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
         return calloc_any(n, bytes, CALLER());
-    if (total <= BOOK_BESIDE_BYTES_MAX) {
-        void *small = real.calloc(1, total + t->small_room);
-        return likely(small) ? small_done(t, small, total, CALLER()) : NULL;
-    }
-    if (unlikely(t->has_wide && is_wide(t, CALLER())))
-        return calloc_any(n, bytes, CALLER());
-    void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
-    return likely(block) ? near_done(t, block, near_extent(block), total, CALLER()) : NULL;
+    void *block = real.calloc(1, total + t->small_room);
+    return likely(block) ? small_done(t, block, total, CALLER()) : NULL;
 }
 
 /* ---- realloc ---- */
@@ -560,10 +547,8 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     uint64_t word, extent, *last;
     if (!block)
         return wrap_malloc(bytes, caller);
-    bool small = bytes <= BOOK_BESIDE_BYTES_MAX;
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
-                 bytes - 1 >= BOOK_TRAILER_SHORT_MAX ||
-                 (t->has_wide && !small && is_wide(t, caller))))
+                 bytes - 1 >= BOOK_TRAILER_SHORT_MAX))
         return realloc_any(block, bytes, caller);
     if ((last = beside_word(block))) {
         word = *last;
@@ -576,14 +561,13 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     if (unlikely(!site))
         return realloc_any(block, bytes, caller);
     *last = 0; /* the block may grow where it is, and must not hold two */
-    void *to = real.realloc(block, bytes + (small ? t->small_room : BOOK_TRAILER_SHORT_BYTES));
+    void *to = real.realloc(block, bytes + t->small_room);
     if (unlikely(!to)) {
         *last = word;
         return NULL;
     }
     count_moved(t, site, old_bytes);
-    return small ? small_done(t, to, bytes, caller)
-                 : near_done(t, to, near_extent(to), bytes, caller);
+    return small_done(t, to, bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)
