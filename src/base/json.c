@@ -19,7 +19,7 @@
 
 void json_init(struct json *j, struct buffer *out)
 {
-    *j = (struct json){.out = out};
+    *j = (struct json){.out = out, .start = out->len};
 }
 
 int json_finish(struct json *j)

@@ -28,6 +28,7 @@ struct json {
     struct buffer *out; /* borrowed */
     uint64_t filled;    /* bit d: the container at depth d has an item already */
     uint64_t objects;   /* bit d: the container at depth d is an object */
+    size_t start;       /* bytes that `out` held at json_init() */
     unsigned depth;     /* open containers */
     bool after_key;     /* the next value belongs to a key */
 };

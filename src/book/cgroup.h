@@ -52,7 +52,7 @@ enum cgroup_figure {
 struct cgroup_figures {
     uint32_t valid; /* CGROUP_BIT()s: known */
     uint32_t none;  /* there is no such figure, or no limit; in neither: not readable */
-    uint64_t values[CGROUP_FILE_FIGURES];
+    uint64_t values[CGROUP_FILE_FIGURES]; /* 0 where not known */
 };
 
 /* The only reader of a cgroup's figures: those of `wanted` (CGROUP_BIT()s), each file once. `dir_fd` is the directory of the

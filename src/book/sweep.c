@@ -23,7 +23,8 @@ enum {
     LOOK_MAX = 8, /* books opened per sweep: 2 us each */
     MANY = 64,    /* with more than this around, age does not matter */
     OLD_SECONDS = 3600,
-    LATER_SECONDS = 86400, /* a later version's, whose daemons and rules we do not know */
+    LATER_SECONDS = 86400, /* a later version's, whose daemons and rules we do not know; or a
+                              daemon of another PID namespace watched it, and may be gone */
     YOUNG_SECONDS = 10,    /* may still be in the making */
     NAMES_BYTES = 8192,    /* read at once: about a hundred names */
     NAMES_SLACK = 300,     /* less than this left: there are more */
@@ -58,16 +59,26 @@ static bool is_book(const char *name)
     return n > 5 && memcmp(name + n - 5, ".book", 5) == 0;
 }
 
-/* A daemon of another PID namespace cannot be looked up: it is believed to live. */
-static bool watcher_lives(const struct book_watcher *watcher, uint64_t pid_ns)
+static int64_t age_of(const struct stat *info)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return now.tv_sec - info->st_mtim.tv_sec;
+}
+
+/* A daemon of another PID namespace cannot be looked up. It retires a book within seconds of its process's
+ * end, so one that has left it for LATER_SECONDS does not live. */
+static bool watcher_lives(const struct book_watcher *watcher, uint64_t pid_ns, int64_t age)
 {
     if (!(watcher->flags & BOOK_CONTROL_WATCHED) || watcher->pid <= 0)
         return false;
-    return watcher->pid_ns != pid_ns || kill(watcher->pid, 0) == 0 || errno == EPERM;
+    if (watcher->pid_ns != pid_ns)
+        return age <= LATER_SECONDS;
+    return kill(watcher->pid, 0) == 0 || errno == EPERM;
 }
 
 /* Does a daemon that still lives watch it? */
-static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns)
+static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns, int64_t age)
 {
     for (size_t i = 0; i < BOOK_SECTIONS_MAX; i++) {
         struct book_control control;
@@ -76,19 +87,16 @@ static bool is_watched(int fd, const struct book_header *header, uint64_t pid_ns
         if (pread(fd, &control, sizeof(control), (off_t)header->sections[i].offset) !=
             sizeof(control))
             return false;
-        return watcher_lives(&control.watchers[0], pid_ns) ||
-               watcher_lives(&control.watchers[1], pid_ns);
+        return watcher_lives(&control.watchers[0], pid_ns, age) ||
+               watcher_lives(&control.watchers[1], pid_ns, age);
     }
     return (header->compat & BOOK_COMPAT_ON_BEHALF) != 0; /* a daemon's: it will see to it */
 }
 
 /* Whether a book whose writer is gone may go too. One without magic tells nothing to anybody, but may
  * still be in the making: its maker takes the lock a moment after it made the file. */
-static bool is_ripe(const struct stat *info, bool ready, bool later, enum look look)
+static bool is_ripe(int64_t age, bool ready, bool later, enum look look)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    int64_t age = now.tv_sec - info->st_mtim.tv_sec;
     if (!ready)
         return age > YOUNG_SECONDS;
     if (later)
@@ -113,8 +121,9 @@ static uint32_t look_at(int directory, const char *name, const struct book_heade
         bool earlier = ready && !later && header->pid_ns == self->pid_ns && self->start_ticks != 0;
         if (look == LOOK_OWN && !earlier)
             look = LOOK_OLD;
-        if (is_ripe(&info, ready, later, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-            !(read_all && is_watched(fd, header, self->pid_ns)))
+        int64_t age = age_of(&info);
+        if (is_ripe(age, ready, later, look) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+            !(read_all && is_watched(fd, header, self->pid_ns, age)))
             unlinkat(directory, name, 0);
     }
     close(fd);

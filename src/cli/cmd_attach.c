@@ -8,7 +8,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
+#include "base/json.h"
 #include "base/json_read.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -16,6 +16,7 @@
 #include "cli/process_word.h"
 #include "cli/trace_observer.h"
 #include "ledger/proc.h"
+#include "query/document.h"
 #include "trace/ask.h"
 
 enum { ANSWER_MAX = 1 << 20, WHY_MAX = TRACE_OBSERVER_WHY_MAX };
@@ -110,6 +111,27 @@ static int status_ask(pid_t pid, struct buffer *out)
     return fd < 0 ? fd : trace_ask(fd, "status", out, why);
 }
 
+/* The document of --json: the fields of the observer's answer, or the PID alone where there is none. */
+static int status_print(pid_t pid, const struct buffer *status)
+{
+    struct json json;
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(ANSWER_MAX);
+    const char *fields = buffer_string(status);
+    size_t len = strlen(fields);
+    command_json_begin(&json, &out, "memoir.attach/1");
+    if (len > 2 && fields[0] == '{' && fields[len - 1] == '}') {
+        buffer_append_char(&out, ',');
+        buffer_append(&out, fields + 1, len - 2);
+    } else {
+        json_field_i64(&json, "pid", pid);
+    }
+    query_document_end(&json);
+    buffer_append_char(&out, '\n');
+    int r = json_finish(&json);
+    return r < 0 ? r : command_output(&out);
+}
+
 /* One line where figures are estimates: by how much they may be off. */
 static void estimate_print(const struct buffer *status)
 {
@@ -122,9 +144,9 @@ static void estimate_print(const struct buffer *status)
     json_read_init(&read, buffer_string(status), status->len);
     json_read_object(&read);
     while (json_read_key(&read, &key))
-        if (json_text_is(&key, "error_bytes"))
+        if (json_text_is(&key, "bytes_error"))
             estimate = json_read_u64(&read, &error);
-        else if (json_text_is(&key, "live_bytes"))
+        else if (json_text_is(&key, "bytes"))
             json_read_u64(&read, &live);
         else if (json_text_is(&key, "figures_age"))
             json_read_number(&read, &age);
@@ -178,12 +200,12 @@ static int attach_run(const void *values, const struct operands *operands)
     bool already = status_ask(pid, &status) == 0;
     if (!already && attach(v, pid, why) < 0)
         return command_fail("cannot attach to process %d: %s", (int)pid, why);
-    if (v->json && (already || status_ask(pid, &status) == 0)) {
-        buffer_append_char(&status, '\n');
-        fs_write_all(STDOUT_FILENO, buffer_string(&status), status.len);
-    } else if (v->json) {
-        printf("{\"pid\":%d}\n", (int)pid);
-    } else if (!v->quiet) {
+    if (v->json) {
+        if (!already)
+            (void)status_ask(pid, &status);
+        return status_print(pid, &status);
+    }
+    if (!v->quiet) {
         estimate_print(&status);
         printf("%s process %d. Blocks that are older are not counted.\n"
                "Next: memoir sites %d, memoir leaks %d, memoir explain %d, memoir detach %d\n",

@@ -43,12 +43,13 @@ static const struct column columns[] = {
      COLUMN_TEXT},
     {"id", "ID", "its ID, for cluster-trust", COLUMN_TEXT, 0, 3},
     {"state", "STATE", "alive, unreachable or left", COLUMN_TEXT},
-    {"since", "FOR", "for how long it has been so", COLUMN_AGE, 0, 1},
+    {"state_age", "FOR", "for how long it has been so", COLUMN_AGE, 0, 1},
     {"version", "VERSION", "of its memoird", COLUMN_TEXT},
-    {"heard", "HEARD", "since its last heartbeat", COLUMN_AGE, COLUMN_FINE, 1},
-    {"answered", "ANSWERED", "since its last answer; absent: none yet", COLUMN_AGE, COLUMN_FINE},
-    {"took", "TOOK", "how long that answer took", COLUMN_AGE, COLUMN_FINE, 2},
-    {"missed", "MISSED", "questions without an answer in time", COLUMN_NUMBER, 0, 2},
+    {"heard_age", "HEARD", "since its last heartbeat", COLUMN_AGE, COLUMN_FINE, 1},
+    {"answered_age", "ANSWERED", "since its last answer; absent: none yet", COLUMN_AGE,
+     COLUMN_FINE},
+    {"answer_took", "TOOK", "how long that answer took", COLUMN_AGE, COLUMN_FINE, 2},
+    {"unanswered", "MISSED", "questions without an answer in time", COLUMN_NUMBER, 0, 2},
     {"clock", "CLOCK", "how far its clock is off, from a second on", COLUMN_TEXT,
      COLUMN_HIDE_EMPTY},
     {0},
@@ -88,7 +89,7 @@ static void row_of(struct table *table, const json_t *member)
     set_age(table, COLUMN_ANSWERED, member, "answered_age", 1e9);
     set_age(table, COLUMN_TOOK, member, "answer_took", 1e9);
     table_set_number(table, COLUMN_MISSED,
-                     (uint64_t)json_integer_value(json_object_get(member, "missed")));
+                     (uint64_t)json_integer_value(json_object_get(member, "unanswered")));
     snprintf(text, sizeof(text), "%+.1f s", offset);
     if (offset >= 1 || offset <= -1)
         table_set_text(table, COLUMN_CLOCK, text);

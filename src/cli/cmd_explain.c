@@ -20,6 +20,7 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 
 enum { OUTPUT_MAX = 16 << 20, TOP_DEFAULT = 8 };
 
@@ -66,10 +67,10 @@ static const struct command_section sections[] = {
      "The owner of the process or root. Runtimes are recognised by what lies in the memory, which needs the right to trace the "
      "process; without it size and alignment of mappings decide."},
     {"JSON",
-     "One object: \"schema\" (\"memoir.explain/1\"), \"time\", \"program\", \"pid\", \"rss_bytes\", \"swap_bytes\", \"hugetlb_bytes\", "
-     "\"mappings\", \"threads\", \"memory_read\", \"live_bytes\" and \"live_absent_bytes\" (null without a book), \"kinds\" (bytes by "
-     "kind), \"parts\" (kind, name, bytes, private_bytes, huge_bytes, swap_bytes, mappings, folded, estimate, by_shape), \"sites\" "
-     "(site, bytes, live_bytes, live_blocks; null without a book), \"other_sites\" and \"other_sites_bytes\"."},
+     "One object: \"schema\" (\"memoir.explain/2\"), \"time\", \"program\", \"pid\", \"rss\", \"swap\", \"hugetlb\", \"mappings\", "
+     "\"threads\", \"memory_read\", \"live\" and \"live_absent\" (null without a book), \"kinds\" (bytes by kind), \"parts\" (kind, name, "
+     "bytes, private, huge, swap, mappings, folded, estimated, by_shape), \"sites\" (site, via, bytes, live, blocks; null without a "
+     "book), \"others\" (sites and bytes of further call sites) and \"columns\", which has the unit of each figure."},
     {0},
 };
 
@@ -147,11 +148,11 @@ static int output(const struct explain_values *v, const struct explain *e, const
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
     if (v->json) {
         struct json json;
-        command_json_begin(&json, &out, "memoir.explain/1");
+        command_json_begin(&json, &out, "memoir.explain/2");
         json_field_string(&json, "program", program);
         explain_json(e, &json);
         explain_sites_json(sites, &json);
-        json_object_end(&json);
+        query_document_end(&json);
         buffer_append_char(&out, '\n');
         int r = json_finish(&json);
         return r < 0 ? r : command_output(&out);

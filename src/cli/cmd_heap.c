@@ -66,10 +66,11 @@ static const struct command_section sections[] = {
      "be allowed to read the process: its owner or root, as for a debugger. After its death the book tells what it held: "
      "memoir ps, sites, leaks."},
     {"JSON",
-     "One object: \"schema\" (\"memoir.heap/1\"), \"time\", \"pid\", \"accounted\", \"asked_bytes\" and \"asked_blocks\" "
-     "(null where blocks are not accounted), \"user_chain_bytes\" and \"user_chain_blocks\" (the same), \"used_bytes\", \"free_in_slabs_bytes\", \"kept_bytes\", \"kept_huge_bytes\", "
-     "\"metadata_bytes\", \"macro_blocks\", \"large\" and \"huge\", \"kernel\" (calls of mmap, munmap, mremap, madvise and "
-     "mprotect, and bytes), \"nodes\", \"classes\" and \"chains\"."},
+     "One object: \"schema\" (\"memoir.heap/2\"), \"time\", \"pid\", \"accounting\" (whether its blocks are accounted), \"asked\" and "
+     "\"asked_blocks\", \"chain\" and \"chain_blocks\" (null where blocks are not accounted), \"used\", \"small_used\", "
+     "\"free_in_slabs\", \"uncut\", \"kept\", \"kept_huge\", \"metadata\", \"macro_blocks\", \"large\" and \"huge\", \"kernel\" (calls of "
+     "mmap, munmap, mremap, madvise and mprotect, and bytes), \"nodes\" (of NUMA), \"classes\" and \"chains\". \"columns\" has the unit of "
+     "each figure."},
     {0},
 };
 

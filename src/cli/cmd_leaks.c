@@ -126,7 +126,7 @@ static const struct command_section sections[] = {
      "more; one that only lost blocks lead to is indirectly lost. That is a proof, unless the program "
      "hides its pointers (in files, XORed, compressed). What is reachable is no proof of the "
      "opposite: a list that only grows is reachable, too, and shows when it is watched. The document of "
-     "--json is \"memoir.lost/1\". A few system calls of the process that wait (epoll_wait, and "
+     "--json is \"memoir.lost/2\". A few system calls of the process that wait (epoll_wait, and "
      "others of signal(7)) return EINTR, as under a debugger."},
     {"IN SCRIPTS",
      "The exit code is 0, whether anything leaks or not; with --check it is 1 when there is a leak or, with --scan, a "

@@ -34,12 +34,12 @@ static const struct column columns[] = {
          COLUMN_TEXT},
     [C_SAVES] = {"saves", "SAVES", "what pinned copies take less than pageable ones, in all",
                  COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
-    [C_EACH] = {"each", "EACH",
+    [C_EACH] = {"saves_each", "EACH",
                 "the same for one allocation: one step of a loop that allocates anew", COLUMN_AGE,
                 COLUMN_FINE | COLUMN_EXACT},
-    [C_STEP] = {"step", "PER STEP", "the same for one of the steps that --steps gives", COLUMN_AGE,
-                COLUMN_FINE | COLUMN_EXACT},
-    [C_BYTES] = {"cost_bytes", "COSTS", "memory that would be pinned: the average allocation",
+    [C_STEP] = {"saves_step", "PER STEP", "the same for one of the steps that --steps gives",
+                COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
+    [C_BYTES] = {"bytes", "COSTS", "memory that would be pinned: the average allocation",
                  COLUMN_BYTES},
     [C_COPIES] = {"copies", "COPIES", "copies to and from devices", COLUMN_NUMBER},
     [C_BLOCKS] = {"allocations", "ALLOCATIONS", "allocations since the start", COLUMN_NUMBER},
@@ -47,11 +47,10 @@ static const struct column columns[] = {
                  COLUMN_FINE | COLUMN_EXACT},
     [C_SITE] = {"site", "ALLOCATED AT", "the line that allocates", COLUMN_TEXT,
                 COLUMN_STRETCH | COLUMN_WIDE},
-    [C_KEY] = {"site_key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
+    [C_KEY] = {"key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
                COLUMN_EXPORT_ONLY},
-    [C_TO] = {"to_device_bytes", NULL, "bytes copied to devices", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [C_FROM] = {"from_device_bytes", NULL, "bytes copied from devices", COLUMN_BYTES,
-                COLUMN_EXPORT_ONLY},
+    [C_TO] = {"to_device", NULL, "bytes copied to devices", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
+    [C_FROM] = {"from_device", NULL, "bytes copied from devices", COLUMN_BYTES, COLUMN_EXPORT_ONLY},
     [C_PER_SECOND] = {"saves_rate", NULL,
                       "the same in each second of the process; absent for a history", COLUMN_AGE,
                       COLUMN_FINE | COLUMN_EXACT | COLUMN_EXPORT_ONLY},
@@ -127,7 +126,7 @@ static int advise_run(const void *values, const struct operands *operands)
         qsort(order, n, sizeof(*order), compare);
         for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
             fill(&table, s, &order[i], v->steps, names);
-        r = pin_print(v, &table, "memoir.pin.advise/2", "sites", "no call site's memory was copied",
+        r = pin_print(v, &table, "memoir.pin.advise/3", "sites", "no call site's memory was copied",
                       s, NULL);
         table_release(&table);
     }

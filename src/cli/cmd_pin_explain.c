@@ -32,8 +32,8 @@ enum {
 };
 
 static const struct column columns[] = {
-    [C_PINNED] = {"pinned", "PINNED", "whether it is pinned now", COLUMN_YES},
-    [C_SIZE] = {"size_bytes", "SIZE", "size of the allocation", COLUMN_BYTES},
+    [C_PINNED] = {"is_pinned", "PINNED", "whether it is pinned now", COLUMN_YES},
+    [C_SIZE] = {"size", "SIZE", "size of the allocation", COLUMN_BYTES},
     [C_COPIES] = {"copies", "COPIES", "copies to and from devices", COLUMN_NUMBER},
     [C_MISSED] = {"missed", "MISSED", "what its copies took longer because it was pageable",
                   COLUMN_AGE, COLUMN_FINE | COLUMN_EXACT},
@@ -51,9 +51,9 @@ static const struct column columns[] = {
     [C_TO] = {"to_device_copies", NULL, "copies to devices", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [C_FROM] = {"from_device_copies", NULL, "copies from devices", COLUMN_NUMBER,
                 COLUMN_EXPORT_ONLY},
-    [C_REGISTERED] = {"registered_bytes", NULL, "bytes that are registered with the driver",
-                      COLUMN_BYTES, COLUMN_EXPORT_ONLY},
-    [C_KEY] = {"site_key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
+    [C_REGISTERED] = {"registered", NULL, "bytes that are registered with the driver", COLUMN_BYTES,
+                      COLUMN_EXPORT_ONLY},
+    [C_KEY] = {"key", NULL, "identity of the line, the same in every run", COLUMN_TEXT,
                COLUMN_EXPORT_ONLY},
     {0},
 };
@@ -178,7 +178,7 @@ static int explain_run(const void *values, const struct operands *operands)
         for (size_t i = 0; i < n && (v->limit == 0 || i < v->limit); i++)
             fill(&table, s, order[i], names);
         head(s, &top);
-        r = pin_print(v, &table, "memoir.pin.explain/2", "allocations",
+        r = pin_print(v, &table, "memoir.pin.explain/3", "allocations",
                       "no served allocation is live", s, &top);
         table_release(&table);
     }

@@ -20,6 +20,7 @@
 #include "cli/run_assert.h"
 #include "cli/run_book.h"
 #include "cli/run_child.h"
+#include "cli/run_image.h"
 #include "cli/run_python.h"
 #include "cli/run_summary.h"
 #include "cli/term.h"
@@ -151,10 +152,10 @@ static const struct command_section sections[] = {
      "of a script's interpreter, runs with PYTHONMALLOC=malloc, and one line says so. --keep-pymalloc leaves it as it is, and so does a "
      "PYTHONMALLOC or PYTHONDEVMODE that is set already, or -E or -I among Python's options."},
     {"JSON",
-     "One object: \"schema\" (\"memoir.run/2\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
-     "\"duration\" (seconds), \"peak_rss\", \"tracked\", \"why_not\", \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
+     "One object: \"schema\" (\"memoir.run/3\"), \"time\", \"program\", \"pid\", \"status\" or \"signal\", "
+     "\"duration\" (seconds), \"peak_rss\", \"tracked\" (of the program that ended; null: not known), \"why_not\", \"image\" (path of the program whose figures these are), \"last_image\" (what it executed later without leaving figures, else null), \"heap\", \"mapped\" and \"chain\" (user chains: their bytes lie "
      "in memory of other kinds; each has \"peak\" with \"peak_error\", \"bytes\" and \"blocks\" that live, \"allocated\", \"allocated_blocks\", \"freed\", \"freed_blocks\" and \"reallocs\"; null when there are none), \"losses\", \"sites\", those that "
-     "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/1\"). What could not be read is null, never 0."},
+     "hold most at the end first, each with its \"space\" (heap, mapped or chain), and \"scan\" (of --scan, else null; \"memoir.lost/2\"). \"columns\" has the unit of each figure. What could not be read is null, never 0."},
     {"ENVIRONMENT",
      "What the options say is passed on in MEMOIR_STACKS, MEMOIR_SAMPLE_BYTES, MEMOIR_TRACK_MMAP, MEMOIR_SUSPENDED and MEMOIR_DIR; without "
      "memoir run, LD_PRELOAD=" ALLOCATOR
@@ -179,7 +180,8 @@ struct run {
     struct run_books books;
     struct run_assertion assertions[OPTION_STRINGS_MAX];
     struct outside growth; /* of its RSS; pid 0: not watched */
-    bool scans;            /* at the end: asked for, or by an assertion */
+    struct run_image image;
+    bool scans; /* at the end: asked for, or by an assertion */
 };
 
 /* ---- what it takes ---- */
@@ -373,10 +375,17 @@ static void prepare(void *context, pid_t pid)
     }
 }
 
-static void ready(void *context)
+static void ready(void *context, pid_t pid)
 {
     struct run *run = context;
     run_books_refill(&run->books);
+    run_image_look(&run->image, pid, run_books_mapped(&run->books));
+}
+
+static void ended(void *context, pid_t pid)
+{
+    struct run *run = context;
+    run_image_ended(&run->image, pid);
 }
 
 static void look(void *context, pid_t pid)
@@ -397,6 +406,7 @@ static void tick(void *context, pid_t pid)
         run->growth.needs_ns = run->values->needs_ns;
     }
     (void)outside_look(&run->growth, now_ns);
+    run_image_look(&run->image, pid, run_books_mapped(&run->books));
 }
 
 /* It is about to end; its memory is still there. */
@@ -510,6 +520,7 @@ static int supervise(struct run *run, const struct run_child *child, bool text)
                                   .end = &end,
                                   .ledger = ledger,
                                   .scan = &run->scan,
+                                  .image = &run->image,
                                   .growth = &run->growth};
     tell(run, &summary, text);
     bool asserted = assertions_check(run, &summary);
@@ -541,6 +552,7 @@ static int run_run(const void *values, const struct operands *operands)
     struct run_child child = {.argv = run.argv,
                               .prepare = prepare,
                               .ready = ready,
+                              .ended = ended,
                               .look = look,
                               .fd = -1,
                               .context = &run};

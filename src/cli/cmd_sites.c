@@ -21,6 +21,7 @@
 #include "profile/profile.h"
 #include "profile/snapshot.h"
 #include "profile/words.h"
+#include "query/document.h"
 
 enum {
     OUTPUT_MAX = 512 << 20,
@@ -133,9 +134,9 @@ static const struct command_section sections[] = {
      "run, wherever they are loaded. Where the two moments are of different builds, sites are the same if "
      "function, file and line are."},
     {"JSON",
-     "The document is one object: \"schema\" (\"memoir.sites/2\"), \"time\", \"pid\", \"program\", "
+     "The document is one object: \"schema\" (\"memoir.sites/3\"), \"time\", \"pid\", \"program\", "
      "\"processes\", \"taken\", \"by\", \"at_peak\", \"matched\" (rows before --top), \"bytes\", \"blocks\", "
-     "\"allocated\" and \"allocated_blocks\" (of all sites), \"estimated_bytes\" (the part of "
+     "\"allocated\" and \"allocated_blocks\" (of all sites), \"bytes_estimated\" (the part of "
      "it that is in rows that are estimates), \"accounted\" (what the "
      "process holds, with and without a site; null in --diff), \"interval\" (seconds between two moments, else "
      "null), and \"sites\", an array of objects with the fields above. With --by stack and --stacks each "
@@ -290,7 +291,7 @@ static void print_json(const struct ask *ask, const struct picture *pic, const s
         .rate_ns = pic->style.rate_ns,
     };
     struct json json;
-    command_json_begin(&json, out, "memoir.sites/2");
+    command_json_begin(&json, out, "memoir.sites/3");
     if (!o.diff) {
         words_json_rows(pic->now, pic->rows, &o, &json);
     } else {
@@ -306,7 +307,7 @@ static void print_json(const struct ask *ask, const struct picture *pic, const s
         }
         json_array_end(&json);
     }
-    json_object_end(&json);
+    query_document_end(&json);
     buffer_append_char(out, '\n');
     json_finish(&json);
 }

@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "cli/trace.h"
 #include "cli/trace_summary.h"
+#include "query/document.h"
 #include "trace/diff.h"
 #include "trace/dump.h"
 
@@ -104,7 +105,7 @@ static void load_json(struct trace_source *source, struct buffer *out)
     struct trace_spaces spaces;
     struct json json;
     trace_spaces_read(source->history, &spaces);
-    command_json_begin(&json, out, "memoir.trace.summary/1");
+    command_json_begin(&json, out, "memoir.trace.summary/2");
     trace_print_process(source, &json);
     json_key(&json, "spaces");
     json_object_begin(&json);
@@ -114,13 +115,13 @@ static void load_json(struct trace_source *source, struct buffer *out)
             continue;
         json_key(&json, trace_space_name(i));
         json_object_begin(&json);
-        json_field_u64(&json, "peak_bytes", s->peak_bytes);
+        json_field_u64(&json, "peak", s->peak_bytes);
         json_field_bool(&json, "peak_is_upper_bound", s->about);
-        json_field_u64(&json, "live_bytes", s->live_bytes);
-        json_field_u64(&json, "live_blocks", s->live_blocks);
-        json_field_u64(&json, "allocated_bytes", s->allocated_bytes);
+        json_field_u64(&json, "bytes", s->live_bytes);
+        json_field_u64(&json, "blocks", s->live_blocks);
+        json_field_u64(&json, "allocated", s->allocated_bytes);
         json_field_u64(&json, "allocated_blocks", s->allocated_blocks);
-        json_field_u64(&json, "never_freed_bytes", s->live_bytes + s->exit_bytes);
+        json_field_u64(&json, "never_freed", s->live_bytes + s->exit_bytes);
         json_object_end(&json);
     }
     json_object_end(&json);
@@ -129,20 +130,20 @@ static void load_json(struct trace_source *source, struct buffer *out)
     for (size_t i = 0; i < TRACE_DIRECTIONS; i++) {
         json_key(&json, ways[i]);
         json_object_begin(&json);
-        json_field_u64(&json, "count", t.flow[i].copies);
+        json_field_u64(&json, "copies", t.flow[i].copies);
         json_field_u64(&json, "bytes", t.flow[i].bytes);
         json_object_end(&json);
     }
     json_object_end(&json);
     json_field_u64(&json, "pageable_copies", t.pageable.copies);
-    json_field_u64(&json, "pageable_bytes", t.pageable.bytes);
+    json_field_u64(&json, "pageable", t.pageable.bytes);
     json_field_u64(&json, "repeated_copies", t.repeated);
-    json_field_u64(&json, "repeated_bytes", t.repeated_bytes);
+    json_field_u64(&json, "repeated", t.repeated_bytes);
     json_field_u64(&json, "failures", t.failures);
     json_field_u64(&json, "events", t.events);
     json_field_u64(&json, "kept_allocations", t.kept_blocks);
     json_field_u64(&json, "sites", t.sites);
-    json_object_end(&json);
+    query_document_end(&json);
     json_finish(&json);
     buffer_append_char(out, '\n');
 }
@@ -228,20 +229,19 @@ enum {
 static const struct column diff_columns[] = {
     [DIFF_CHANGE] = {"change", "CHANGE", "new, gone, grown, shrunk, busier, calmer or same",
                      COLUMN_TEXT},
-    [DIFF_LIVE] = {"live_bytes_change", "LIVE", "change of live bytes", COLUMN_CHANGE_BYTES},
+    [DIFF_LIVE] = {"live_change", "LIVE", "change of live bytes", COLUMN_CHANGE_BYTES},
     [DIFF_COPIES] = {"copies_change", "COPIES", "change of the number of copies", COLUMN_CHANGE},
-    [DIFF_COPIED] = {"copied_bytes_change", "COPIED", "change of copied bytes",
-                     COLUMN_CHANGE_BYTES},
+    [DIFF_COPIED] = {"copied_change", "COPIED", "change of copied bytes", COLUMN_CHANGE_BYTES},
     [DIFF_SPACE] = {"space", "MEMORY", "device, pinned, managed, registered or host", COLUMN_TEXT},
     [DIFF_SITE] =
         {"site", "LINE",
          "the line that allocated it; of host memory that only copies tell of, the line that copied it",
          COLUMN_TEXT, COLUMN_STRETCH},
-    [DIFF_DEVICE] = {"device", NULL, "number of the device, as the process counts them",
+    [DIFF_DEVICE] = {"ordinal", NULL, "number of the device, as the process counts them",
                      COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [DIFF_LIVE_BEFORE] = {"live_bytes_before", NULL, "live bytes in the first", COLUMN_BYTES,
+    [DIFF_LIVE_BEFORE] = {"live_before", NULL, "live bytes in the first", COLUMN_BYTES,
                           COLUMN_EXPORT_ONLY},
-    [DIFF_LIVE_AFTER] = {"live_bytes_after", NULL, "live bytes in the second", COLUMN_BYTES,
+    [DIFF_LIVE_AFTER] = {"live_after", NULL, "live bytes in the second", COLUMN_BYTES,
                          COLUMN_EXPORT_ONLY},
     [DIFF_BLOCKS_BEFORE] = {"allocations_before", NULL,
                             "allocations in the first, ended ones included", COLUMN_NUMBER,
@@ -285,8 +285,8 @@ static void diff_extra(void *context, struct json *json)
 {
     const struct trace_diff *diff = context;
     json_field_bool(json, "same_process", diff->same_process);
-    json_field_i64(json, "live_bytes_change", diff->live_bytes);
-    json_field_i64(json, "copied_bytes_change", diff->copied_bytes);
+    json_field_i64(json, "live_change", diff->live_bytes);
+    json_field_i64(json, "copied_change", diff->copied_bytes);
     json_field_i64(json, "failures_change", diff->failures);
 }
 
@@ -318,7 +318,7 @@ static int diff_run(const void *values, const struct operands *operands)
         diff_row(&table, &diff->rows[i], before.names, after.names);
         shown++;
     }
-    struct trace_print print = {.schema = "memoir.trace.diff/1",
+    struct trace_print print = {.schema = "memoir.trace.diff/2",
                                 .rows = "sites",
                                 .empty = "No line holds or copies more or less.",
                                 .extra = diff_extra,

@@ -37,8 +37,8 @@ static const struct column columns[] = {
     [EVENT_ADDRESS] = {"address", "ADDRESS", "start of the allocation", COLUMN_TEXT},
     [EVENT_EVENT] = {"event", "EVENT", "what happened; \"gap\": events were lost here",
                      COLUMN_TEXT},
-    [EVENT_SIZE] = {"size_bytes", "SIZE", "bytes of the allocation, copy or set", COLUMN_BYTES},
-    [EVENT_OFFSET] = {"offset_bytes", "OFFSET", "where in the allocation", COLUMN_NUMBER,
+    [EVENT_SIZE] = {"size", "SIZE", "bytes of the allocation, copy or set", COLUMN_BYTES},
+    [EVENT_OFFSET] = {"offset", "OFFSET", "where in the allocation", COLUMN_NUMBER,
                       COLUMN_HIDE_EMPTY, 3},
     [EVENT_PEER] = {"peer", "OTHER SIDE", "address of the other side of a copy", COLUMN_TEXT,
                     COLUMN_HIDE_EMPTY, 2},
@@ -296,7 +296,7 @@ static int history_show(struct trace_source *source, struct events *e, bool addr
     size_t limit = address && v->limit == trace_defaults.limit ? e->n_rows : v->limit;
     for (size_t i = e->n_rows > limit ? e->n_rows - limit : 0; i < e->n_rows; i++)
         row_show(source, e, &e->rows[i], &table);
-    struct trace_print print = {.schema = "memoir.trace.history/2",
+    struct trace_print print = {.schema = "memoir.trace.history/3",
                                 .rows = "events",
                                 .empty = "Nothing happened yet.",
                                 .extra = history_extra,

@@ -39,6 +39,8 @@ enum {
     LIST_CALLS,
     LIST_LOST,
     LIST_UNCOUNTED,
+    LIST_OFF,
+    LIST_STATE,
     LIST_OBSERVER,
 };
 
@@ -47,33 +49,35 @@ static const struct column list_columns[] = {
     [LIST_PROGRAM] = {"program", "PROGRAM", "name of its program; absent before its first call",
                       COLUMN_TEXT, COLUMN_STRETCH},
     [LIST_UID] = {"uid", NULL, "its user", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
-    [LIST_DEVICE] = {"device_bytes", "DEVICE", "live device memory", COLUMN_BYTES},
-    [LIST_PINNED] = {"pinned_bytes", "PINNED", "live pinned host memory", COLUMN_BYTES},
-    [LIST_MANAGED] = {"managed_bytes", "MANAGED", "live managed memory", COLUMN_BYTES,
-                      COLUMN_HIDE_EMPTY},
-    [LIST_REGISTERED] = {"registered_bytes", "REGISTERED", "live host memory that was registered",
+    [LIST_DEVICE] = {"device", "DEVICE", "live device memory", COLUMN_BYTES},
+    [LIST_PINNED] = {"pinned", "PINNED", "live pinned host memory", COLUMN_BYTES},
+    [LIST_MANAGED] = {"managed", "MANAGED", "live managed memory", COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_REGISTERED] = {"registered", "REGISTERED", "live host memory that was registered",
                          COLUMN_BYTES, COLUMN_HIDE_EMPTY},
     [LIST_GRAPHS] =
-        {"graph_bytes", "GRAPHS",
+        {"recorded", "GRAPHS",
          "memory that CUDA graphs recorded: on the device when they are launched, which is "
          "not observed",
          COLUMN_BYTES, COLUMN_HIDE_EMPTY},
-    [LIST_BLOCKS] = {"live_blocks", "BLOCKS", "live allocations", COLUMN_NUMBER, 0, 2},
+    [LIST_BLOCKS] = {"blocks", "BLOCKS", "live allocations", COLUMN_NUMBER, 0, 2},
     [LIST_TO] = {"to_device_copies", "TO DEV", "copies to the device", COLUMN_NUMBER, 0, 3},
-    [LIST_TO_BYTES] = {"to_device_bytes", "BYTES TO", "bytes copied to the device", COLUMN_BYTES},
+    [LIST_TO_BYTES] = {"to_device", "BYTES TO", "bytes copied to the device", COLUMN_BYTES},
     [LIST_FROM] = {"from_device_copies", "FROM DEV", "copies from the device", COLUMN_NUMBER, 0, 3},
-    [LIST_FROM_BYTES] = {"from_device_bytes", "BYTES FROM", "bytes copied from the device",
-                         COLUMN_BYTES},
-    [LIST_GRAPH_COPIES] = {"graph_copies", NULL,
+    [LIST_FROM_BYTES] = {"from_device", "BYTES FROM", "bytes copied from the device", COLUMN_BYTES},
+    [LIST_GRAPH_COPIES] = {"recorded_copies", NULL,
                            "copies that CUDA graphs recorded; those of launches are not observed",
                            COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [LIST_CALLS] = {"calls", NULL, "calls of probed functions", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [LIST_LOST] = {"lost_events", "LOST",
                    "events that histories lack because the ring buffer was full; totals have them",
                    COLUMN_NUMBER},
-    [LIST_UNCOUNTED] = {"lost_bytes", "UNCOUNTED",
+    [LIST_UNCOUNTED] = {"uncounted", "UNCOUNTED",
                         "bytes of allocations past the quota of the table: in no total",
                         COLUMN_BYTES, COLUMN_HIDE_EMPTY},
+    [LIST_OFF] = {"off", NULL, "its tracing is switched off: no figure of it is kept", COLUMN_YES,
+                  COLUMN_EXPORT_ONLY},
+    [LIST_STATE] = {"state", "STATE", "off: its tracing is switched off", COLUMN_TEXT,
+                    COLUMN_SCREEN_ONLY | COLUMN_HIDE_EMPTY},
     [LIST_OBSERVER] = {"observer", "OBSERVER", "who traces it: memoird, or an observer of its own",
                        COLUMN_TEXT, 0, 4},
     {0},
@@ -122,18 +126,18 @@ static void list_row(struct table *table, const json_t *process, const char *obs
     for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
         const json_t *space = json_object_get(json_object_get(process, "spaces"), spaces[i].name);
         if (space)
-            set_field(table, spaces[i].column, space, "live_bytes");
+            set_field(table, spaces[i].column, space, "bytes");
         else if (i < 2) /* the others are shown only where there is some */
             table_set_number(table, spaces[i].column, 0);
     }
     const json_t *graphs = json_object_get(process, "graphs");
-    if (json_integer_value(json_object_get(graphs, "recorded_bytes")) > 0)
-        set_field(table, LIST_GRAPHS, graphs, "recorded_bytes");
+    if (json_integer_value(json_object_get(graphs, "recorded")) > 0)
+        set_field(table, LIST_GRAPHS, graphs, "recorded");
     set_field(table, LIST_GRAPH_COPIES, graphs, "recorded_copies");
-    set_field(table, LIST_BLOCKS, process, "live_blocks");
-    set_field(table, LIST_TO, to, "count");
+    set_field(table, LIST_BLOCKS, process, "blocks");
+    set_field(table, LIST_TO, to, "copies");
     set_field(table, LIST_TO_BYTES, to, "bytes");
-    set_field(table, LIST_FROM, from, "count");
+    set_field(table, LIST_FROM, from, "copies");
     set_field(table, LIST_FROM_BYTES, from, "bytes");
     set_field(table, LIST_CALLS, process, "calls");
     set_field(table, LIST_LOST, lost, "events");
@@ -141,6 +145,12 @@ static void list_row(struct table *table, const json_t *process, const char *obs
         table_set_style(table, LIST_LOST, STYLE_WARN);
     if (json_integer_value(json_object_get(lost, "bytes")) > 0)
         set_field(table, LIST_UNCOUNTED, lost, "bytes");
+    bool off = json_is_true(json_object_get(process, "off"));
+    table_set_number(table, LIST_OFF, off);
+    if (off) {
+        table_set_text(table, LIST_STATE, "off");
+        table_set_style(table, LIST_STATE, STYLE_WARN);
+    }
     table_set_text(table, LIST_OBSERVER, observer);
 }
 
@@ -203,7 +213,7 @@ static int list_run(const void *values, const struct operands *operands)
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
     int r = table.error;
     if (r == 0 && v->json)
-        r = trace_print_rows(&table, "memoir.trace.list/1", "processes", &out);
+        r = trace_print_rows(&table, "memoir.trace.list/2", "processes", &out);
     else if (r == 0 && v->csv)
         r = table_print_csv(&table, &layout, &out);
     else if (r == 0 && table.n_rows)

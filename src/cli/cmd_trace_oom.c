@@ -13,6 +13,7 @@
 #include "cli/table.h"
 #include "cli/trace.h"
 #include "cli/trace_oom.h"
+#include "query/query.h"
 
 enum { SENTENCE_HOLDERS = 3, SENTENCE_MAX = 1 << 16 };
 
@@ -142,21 +143,21 @@ static void failure_json(void *context, struct json *json)
 {
     const struct told *told = context;
     const struct trace_failure *f = told->failure;
-    char label[TRACE_LABEL_MAX];
+    char label[TRACE_LABEL_MAX], time[QUERY_TIME_TEXT_MAX];
     json_field_string(json, "sentence", told->sentence);
     json_key(json, "failure");
     json_object_begin(json);
-    json_field_u64(json, "size_bytes", f->size);
+    json_field_u64(json, "size", f->size);
     json_field_string(json, "space", trace_space_name(f->space));
-    json_field_i64(json, "device", f->device);
+    json_field_i64(json, "ordinal", f->device);
     json_field_i64(json, "result", f->result);
     json_field_string(json, "site", trace_names_label(told->source->names, f->site, label));
-    json_field_double(json, "time", (double)trace_real_ns(told->source, f->time_ns) / 1e9);
+    json_field_string(json, "time", query_time_text(time, trace_real_ns(told->source, f->time_ns)));
     json_field_u64(json, "repeats", f->repeats);
-    json_field_u64(json, "held_bytes", f->held_bytes);
+    json_field_u64(json, "held", f->held_bytes);
     if (f->capacity_bytes) {
-        json_field_u64(json, "capacity_bytes", f->capacity_bytes);
-        json_field_u64(json, "used_bytes", f->used_bytes);
+        json_field_u64(json, "capacity", f->capacity_bytes);
+        json_field_u64(json, "used", f->used_bytes);
     }
     trace_names_json(told->source->names, f->site, "frames", json);
     json_object_end(json);
@@ -200,7 +201,7 @@ static int oom_run(const void *values, const struct operands *operands)
             return r;
     }
     struct told told = {&source, failure, buffer_string(&sentence)};
-    struct trace_print print = {.schema = "memoir.trace.oom/1",
+    struct trace_print print = {.schema = "memoir.trace.oom/2",
                                 .rows = "holders",
                                 .empty = "Nothing was held.",
                                 .extra = failure_json,

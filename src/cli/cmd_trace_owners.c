@@ -40,7 +40,7 @@ enum {
 };
 
 static const struct column columns[] = {
-    [OWNER_HELD] = {"held_bytes", "BYTES", "the same, where it is not negative", COLUMN_BYTES,
+    [OWNER_HELD] = {"held", "BYTES", "the same, where it is not negative", COLUMN_BYTES,
                     COLUMN_SCREEN_ONLY},
     [OWNER_BYTES] =
         {"bytes", NULL,
@@ -58,9 +58,9 @@ static const struct column columns[] = {
                       COLUMN_EXPORT_ONLY},
     [OWNER_KIND] = {"kind", NULL, "allocated, or what the row is instead", COLUMN_TEXT,
                     COLUMN_EXPORT_ONLY},
-    [OWNER_DEVICE] = {"device", "DEVICE", "number of the device, as the process counts them",
+    [OWNER_DEVICE] = {"ordinal", "DEVICE", "number of the device, as the process counts them",
                       COLUMN_NUMBER},
-    [OWNER_ESTIMATE] = {"estimate", NULL, "is it an estimate?", COLUMN_YES, COLUMN_EXPORT_ONLY},
+    [OWNER_ESTIMATE] = {"estimated", NULL, "is it an estimate?", COLUMN_YES, COLUMN_EXPORT_ONLY},
     {0},
 };
 
@@ -225,13 +225,13 @@ static void beyond_device(struct json_read *read, uint64_t wanted, struct beyond
     uint64_t device = UINT64_MAX;
     json_read_object(read);
     while (json_read_key(read, &key))
-        if (json_text_is(&key, "device"))
+        if (json_text_is(&key, "ordinal"))
             json_read_u64(read, &device);
-        else if (json_text_is(&key, "context_bytes"))
+        else if (json_text_is(&key, "context"))
             told.has_context = json_read_u64(read, &told.context_bytes);
-        else if (json_text_is(&key, "before_bytes"))
+        else if (json_text_is(&key, "before"))
             told.has_before = json_read_u64(read, &told.before_bytes);
-        else if (json_text_is(&key, "estimate"))
+        else if (json_text_is(&key, "estimated"))
             json_read_bool(read, &told.estimate);
         else
             json_read_skip(read);
@@ -327,8 +327,8 @@ static void owners_extra(void *context, struct json *json)
         if (!told->has[i])
             continue;
         json_object_begin(json);
-        json_field_u64(json, "device", i);
-        json_field_u64(json, "used_bytes", told->bytes[i]);
+        json_field_u64(json, "ordinal", i);
+        json_field_u64(json, "used", told->bytes[i]);
         json_object_end(json);
     }
     json_array_end(json);
@@ -371,7 +371,7 @@ static int owners_show(struct trace_source *source, const struct nvml_facts *fac
         fprintf(
             stderr,
             "The order of unequal devices is a guess: CUDA_DEVICE_ORDER=PCI_BUS_ID makes it certain.\n");
-    struct trace_print print = {.schema = "memoir.trace.owners/1",
+    struct trace_print print = {.schema = "memoir.trace.owners/2",
                                 .rows = "owners",
                                 .empty = "The driver counts no device memory for this process.",
                                 .extra = owners_extra,

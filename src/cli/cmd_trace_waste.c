@@ -43,7 +43,7 @@ static const struct column columns[] = {
                       COLUMN_NUMBER},
     [WASTE_BYTES] = {"bytes", "BYTES", "bytes of these; of uncopied allocations, their sizes",
                      COLUMN_BYTES},
-    [WASTE_SIZE] = {"size_bytes", "RANGE", "of repeated copies: size of the range", COLUMN_BYTES,
+    [WASTE_SIZE] = {"size", "RANGE", "of repeated copies: size of the range", COLUMN_BYTES,
                     COLUMN_HIDE_EMPTY, 2},
     [WASTE_WAY] = {"direction", "WAY",
                    "of repeated copies: to_device, from_device, on_device or on_host", COLUMN_TEXT,
@@ -55,7 +55,7 @@ static const struct column columns[] = {
     [WASTE_COPY_SITE] = {"copy_site", "COPIED AT", "the line that copies", COLUMN_TEXT,
                          COLUMN_STRETCH | COLUMN_HIDE_EMPTY},
     [WASTE_ADDRESS] = {"address", NULL, "of the buffer", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [WASTE_OFFSET] = {"offset_bytes", NULL, "of the range in the buffer", COLUMN_NUMBER,
+    [WASTE_OFFSET] = {"offset", NULL, "of the range in the buffer", COLUMN_NUMBER,
                       COLUMN_EXPORT_ONLY},
     {0},
 };
@@ -171,9 +171,9 @@ static void waste_extra(void *context, struct json *json)
     json_field_double(json, "saved",
                       (double)waste_saving_ns(&told->rates, t.pageable.bytes) / NS_PER_S);
     json_object_end(json);
-    json_field_u64(json, "pageable_bytes", t.pageable.bytes);
+    json_field_u64(json, "pageable", t.pageable.bytes);
     json_field_u64(json, "repeated_copies", t.repeated);
-    json_field_u64(json, "repeated_bytes", t.repeated_bytes);
+    json_field_u64(json, "repeated", t.repeated_bytes);
 }
 
 static int waste_run(const void *values, const struct operands *operands)
@@ -196,7 +196,7 @@ static int waste_run(const void *values, const struct operands *operands)
     repeated_rows(&source, &table);
     uncopied_rows(&source, &table);
     struct trace_print print = {
-        .schema = "memoir.trace.waste/2",
+        .schema = "memoir.trace.waste/3",
         .rows = "waste",
         .details = details,
         .empty =

@@ -55,8 +55,9 @@ static size_t books_watched(const struct ledger *ledger, size_t *ret_books,
     for (size_t i = 0; i < books.n; i++) {
         struct book_watcher watchers[BOOK_WATCHERS];
         bool any = false;
-        /* A book on behalf of another process has no control page: it needs no watcher. */
-        if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF)
+        /* A book on behalf of another process has no control page: it needs no watcher. One of another mount
+         * namespace is not marked: no daemon here can remove it. */
+        if (books.books[i]->identity->compat & BOOK_COMPAT_ON_BEHALF || books.books[i]->dirfd < 0)
             continue;
         ++*ret_books;
         if (ledger_book_watchers(ledger, books.books[i], watchers) < 0)

@@ -88,7 +88,7 @@ int cluster_print_json(const char *text)
     struct json json;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    command_json_begin(&json, &out, "memoir.cluster/2");
+    command_json_begin(&json, &out, "memoir.cluster/3");
     json_key(&json, "cluster");
     json_raw(&json, text, strlen(text));
     json_object_end(&json);

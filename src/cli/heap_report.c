@@ -20,6 +20,7 @@
 #include "cli/term.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "query/document.h"
 #include "scan/heap.h"
 
 enum {
@@ -42,12 +43,12 @@ enum {
 };
 
 const struct column heap_class_columns[] = {
-    [CLASS_SIZE] = {"block_bytes", "SIZE", "bytes of a block", COLUMN_NUMBER},
+    [CLASS_SIZE] = {"size", "SIZE", "bytes of a block", COLUMN_NUMBER},
     [CLASS_SLABS] = {"slabs", "SLABS", "slabs of this size", COLUMN_NUMBER},
     [CLASS_USED] = {"used_blocks", "BLOCKS", "blocks that the program has", COLUMN_NUMBER},
     [CLASS_FREE] = {"free_blocks", "FREED", "blocks that were in use and are free", COLUMN_NUMBER},
-    [CLASS_BYTES] = {"used_bytes", "IN USE", "bytes of blocks that the program has", COLUMN_BYTES},
-    [CLASS_FREE_BYTES] = {"free_bytes", "FREE", "bytes of free blocks among them", COLUMN_BYTES},
+    [CLASS_BYTES] = {"used", "IN USE", "bytes of blocks that the program has", COLUMN_BYTES},
+    [CLASS_FREE_BYTES] = {"free", "FREE", "bytes of free blocks among them", COLUMN_BYTES},
     [CLASS_REMOTE] = {"remote_blocks", "REMOTE",
                       "free blocks that other threads gave back and the owner has not collected",
                       COLUMN_NUMBER, 0, 10},
@@ -76,9 +77,9 @@ const struct column heap_chain_columns[] = {
                    COLUMN_NUMBER},
     [CHAIN_SLABS] = {"slabs", "SLABS", "slabs that it owns", COLUMN_NUMBER},
     [CHAIN_USED] = {"used_blocks", "BLOCKS", "blocks in use in these", COLUMN_NUMBER},
-    [CHAIN_BYTES] = {"used_bytes", "IN USE", "their bytes", COLUMN_BYTES},
-    [CHAIN_FREE] = {"free_bytes", "FREE", "bytes of free blocks in these", COLUMN_BYTES},
-    [CHAIN_SPARE] = {"spare_bytes", "SPARE", "bytes of empty slabs that it keeps", COLUMN_BYTES},
+    [CHAIN_BYTES] = {"used", "IN USE", "their bytes", COLUMN_BYTES},
+    [CHAIN_FREE] = {"free", "FREE", "bytes of free blocks in these", COLUMN_BYTES},
+    [CHAIN_SPARE] = {"spare", "SPARE", "bytes of empty slabs that it keeps", COLUMN_BYTES},
     [CHAIN_SLOW] = {"slow_calls", "SLOW", "calls that found no block at hand", COLUMN_NUMBER, 0,
                     10},
     [CHAIN_LARGE] = {"large_allocs", "LARGE", "large blocks that it has asked for", COLUMN_NUMBER,
@@ -316,8 +317,8 @@ static void json_kind(struct json *json, const char *key, uint64_t blocks, uint6
     json_key(json, key);
     json_object_begin(json);
     json_field_u64(json, "blocks", blocks);
-    json_field_u64(json, "asked_bytes", asked_bytes);
-    json_field_u64(json, "used_bytes", used_bytes);
+    json_field_u64(json, "asked", asked_bytes);
+    json_field_u64(json, "used", used_bytes);
     json_object_end(json);
 }
 
@@ -334,9 +335,9 @@ static void json_blocks(struct json *json, const struct scan_heap *heap)
     json_field_u64(json, "madvise", heap->os.advise_calls);
     json_field_u64(json, "mprotect", heap->os.protect_calls);
     json_field_u64(json, "failed", heap->os.failed_calls);
-    json_field_u64(json, "mapped_bytes", heap->os.mapped_bytes);
-    json_field_u64(json, "unmapped_bytes", heap->os.unmapped_bytes);
-    json_field_u64(json, "purged_bytes", heap->os.purged_bytes);
+    json_field_u64(json, "mapped", heap->os.mapped_bytes);
+    json_field_u64(json, "unmapped", heap->os.unmapped_bytes);
+    json_field_u64(json, "purged", heap->os.purged_bytes);
     json_object_end(json);
 }
 
@@ -347,13 +348,13 @@ static void json_nodes(struct json *json, const struct scan_heap *heap)
     for (size_t i = 0; i < heap->n_nodes; i++) {
         const struct scan_heap_node *n = &heap->nodes[i];
         json_object_begin(json);
-        json_field_u64(json, "node", n->node);
+        json_field_u64(json, "numa_node", n->node);
         json_field_u64(json, "macro_blocks", n->macros);
-        json_field_u64(json, "used_bytes", n->used_slices << SLICE_SHIFT);
-        json_field_u64(json, "kept_bytes", n->kept_slices << SLICE_SHIFT);
+        json_field_u64(json, "used", n->used_slices << SLICE_SHIFT);
+        json_field_u64(json, "kept", n->kept_slices << SLICE_SHIFT);
         json_field_u64(json, "purges", n->purges);
-        json_field_u64(json, "purged_bytes", n->purged_slices << SLICE_SHIFT);
-        json_field_u64(json, "refaulted_bytes", n->refaulted_slices << SLICE_SHIFT);
+        json_field_u64(json, "purged", n->purged_slices << SLICE_SHIFT);
+        json_field_u64(json, "refaulted", n->refaulted_slices << SLICE_SHIFT);
         json_object_end(json);
     }
     json_array_end(json);
@@ -370,28 +371,28 @@ int heap_report_json(const struct scan_heap *heap, const struct heap_sums *sums,
     tables_make(heap, true, SIZE_MAX, &classes, &chains);
     if (classes.error || chains.error)
         return -ENOMEM;
-    command_json_begin(&json, out, "memoir.heap/1");
+    command_json_begin(&json, out, "memoir.heap/2");
     json_field_i64(&json, "pid", pid);
-    json_field_bool(&json, "accounted", sums->accounted);
+    json_field_bool(&json, "accounting", sums->accounted);
     if (sums->accounted) {
-        json_field_u64(&json, "asked_bytes", sums->asked_bytes);
+        json_field_u64(&json, "asked", sums->asked_bytes);
         json_field_u64(&json, "asked_blocks", sums->asked_blocks);
-        json_field_u64(&json, "user_chain_bytes", sums->user_bytes);
-        json_field_u64(&json, "user_chain_blocks", sums->user_blocks);
+        json_field_u64(&json, "chain", sums->user_bytes);
+        json_field_u64(&json, "chain_blocks", sums->user_blocks);
     } else {
-        json_field_null(&json, "asked_bytes");
+        json_field_null(&json, "asked");
         json_field_null(&json, "asked_blocks");
-        json_field_null(&json, "user_chain_bytes");
-        json_field_null(&json, "user_chain_blocks");
+        json_field_null(&json, "chain");
+        json_field_null(&json, "chain_blocks");
     }
-    json_field_u64(&json, "used_bytes", sums->used);
-    json_field_u64(&json, "small_used_bytes", sums->small_used);
-    json_field_u64(&json, "free_in_slabs_bytes", sums->small_free);
-    json_field_u64(&json, "uncut_bytes", sums->uncut);
+    json_field_u64(&json, "used", sums->used);
+    json_field_u64(&json, "small_used", sums->small_used);
+    json_field_u64(&json, "free_in_slabs", sums->small_free);
+    json_field_u64(&json, "uncut", sums->uncut);
     json_field_u64(&json, "remote_blocks", sums->remote_blocks);
-    json_field_u64(&json, "kept_bytes", sums->kept);
-    json_field_u64(&json, "kept_huge_bytes", heap->huge_cache.bytes);
-    json_field_u64(&json, "metadata_bytes", sums->metadata);
+    json_field_u64(&json, "kept", sums->kept);
+    json_field_u64(&json, "kept_huge", heap->huge_cache.bytes);
+    json_field_u64(&json, "metadata", sums->metadata);
     json_field_u64(&json, "macro_blocks", heap->n_macros);
     json_field_u64(&json, "broken", heap->broken);
     json_field_bool(&json, "whole", !heap->cut);
@@ -399,6 +400,6 @@ int heap_report_json(const struct scan_heap *heap, const struct heap_sums *sums,
     json_nodes(&json, heap);
     table_json_rows(&classes, "classes", &json);
     table_json_rows(&chains, "chains", &json);
-    json_object_end(&json);
+    query_document_end(&json);
     return json_finish(&json);
 }

@@ -17,8 +17,10 @@
 #include "cli/history.h"
 #include "cli/spark.h"
 #include "cli/table.h"
+#include "history/document.h"
 #include "history/read.h"
-#include "ledger/ledger.h"
+#include "history/table.h"
+#include "query/query.h"
 
 enum {
     CHART_COLUMNS = 64, /* where the terminal does not say: an hour in minutes */
@@ -310,120 +312,34 @@ int history_print_csv(const struct read_result *result, const struct history_sty
     return r;
 }
 
-static void json_time(struct json *json, const char *key, uint64_t time_s)
+static const char *world_user_name(uint32_t uid, void *context)
 {
-    char text[32] = "";
-    time_t t = (time_t)time_s;
-    struct tm tm;
-    if (gmtime_r(&t, &tm))
-        strftime(text, sizeof(text), "%FT%TZ", &tm);
-    json_field_string(json, key, text);
-}
-
-static void json_value(struct json *json, const struct read_line *line, uint64_t value)
-{
-    if (line->what == READ_PRESSURE)
-        json_double(json, (double)value / 100);
-    else
-        json_u64(json, value);
-}
-
-static void json_points(struct json *json, const char *key, const struct read_result *result,
-                        const struct read_line *line, bool max)
-{
-    json_key(json, key);
-    json_array_begin(json);
-    for (size_t i = 0; i < result->n_steps; i++) {
-        const struct read_point *point = &line->points[i];
-        if (point->present)
-            json_value(json, line, max ? point->max : point->last);
-        else
-            json_null(json);
-    }
-    json_array_end(json);
-}
-
-/* As in the history of the API: "rss", and of a device "device.0.dram". */
-static void json_name(struct json *json, const struct read_line *line, bool blocks)
-{
-    char name[NAME_MAX_BYTES];
-    const char *word = read_line_word(line, blocks);
-    if (line->on_device && line->ordinal >= 0)
-        snprintf(name, sizeof(name), "device.%d.%s", line->ordinal, word);
-    else
-        snprintf(name, sizeof(name), "%s", word);
-    json_field_string(json, "name", name);
-    json_field_string(json, "kind",
-                      line->what == READ_PRESSURE ? "percent"
-                      : blocks                    ? "number"
-                                                  : "bytes");
-}
-
-static void json_device(struct json *json, const struct read_line *line, bool blocks)
-{
-    char id[LEDGER_DEVICE_ID_MAX], node[NODE_MAX] = "";
-    if (!line->on_device)
-        return;
-    (void)gethostname(node, sizeof(node) - 1);
-    if (line->ordinal >= 0)
-        json_field_i64(json, "ordinal", line->ordinal);
-    if (line->device[0])
-        json_field_string(json, "device_name", line->device);
-    json_field_string(json, "device_id", read_line_device_id(line, node, id));
-    json_field_string(json, "space", read_line_word(line, blocks));
-}
-
-static void json_line(struct json *json, const struct read_result *result,
-                      const struct read_line *line, bool blocks)
-{
-    json_object_begin(json);
-    json_name(json, line, blocks);
-    if (line->pid)
-        json_field_i64(json, "pid", line->pid);
-    if (line->pid && line->began_s)
-        json_time(json, "start", line->began_s);
-    if (has_user(result)) {
-        json_field_string(json, "user", user_name(line->uid));
-        json_field_u64(json, "uid", line->uid);
-    }
-    if (line->program[0])
-        json_field_string(json, "program", line->program);
-    if (line->processes)
-        json_field_u64(json, "processes", line->processes);
-    if (line->node[0])
-        json_field_string(json, "node", line->node);
-    json_device(json, line, blocks);
-    if (line->has_capacity)
-        json_field_u64(json, "capacity", line->capacity);
-    json_points(json, "last", result, line, false);
-    json_points(json, "max", result, line, true);
-    json_object_end(json);
+    return user_name(uid);
 }
 
 int history_print_json(const struct read_result *result, const struct history_style *style,
                        struct buffer *out)
 {
+    char node[NODE_MAX] = "";
     struct json json;
-    command_json_begin(&json, out, "memoir.history/2");
-    json_field_u64(&json, "from", result->since_s);
-    json_field_u64(&json, "to", result->until_s);
-    json_field_u64(&json, "step", result->step_s);
-    json_key(&json, "t");
-    json_array_begin(&json);
-    for (size_t i = 0; i < result->n_steps; i++)
-        json_u64(&json, result->since_s + i * result->step_s);
-    json_array_end(&json);
-    json_key(&json, "series");
-    json_array_begin(&json);
-    for (size_t i = 0; i < result->n_lines; i++)
-        json_line(&json, result, &result->lines[i], style->blocks);
-    json_array_end(&json);
-    json_key(&json, "oldest");
-    if (result->oldest_s)
-        json_u64(&json, result->oldest_s);
-    else
-        json_null(&json);
-    json_field_u64(&json, "damaged", result->damaged);
+    struct query_error error;
+    (void)gethostname(node, sizeof(node) - 1);
+    struct history_world history = history_of_reading(result, style->blocks);
+    struct query_world world = {
+        .history = &history, .sees_all = true, .node = node, .user_name = world_user_name};
+    struct query_spec spec = {.table = history_table.name, .show = history_document_show};
+    MEMOIR_CLEANUP(query_freep)
+    struct query *query = NULL;
+    MEMOIR_CLEANUP(history_document_release)
+    struct history_document document;
+    history_document_init(&document, out->limit);
+    int r = query_new(&spec, &query, &error);
+    if (r == 0)
+        r = history_document_fill(&document, query, &world);
+    if (r < 0)
+        return r;
+    command_json_begin(&json, out, HISTORY_DOCUMENT);
+    history_document_json(&document, &world, &json);
     json_object_end(&json);
     buffer_append_char(out, '\n');
     return json_finish(&json);

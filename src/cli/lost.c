@@ -26,6 +26,7 @@
 #include "ledger/proc.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 #include "scan/scan.h"
 
 enum {
@@ -61,7 +62,7 @@ const struct column lost_columns[] = {
     [COL_FRAME] = {"frame", NULL, "path of the module and offset in its file", COLUMN_TEXT,
                    COLUMN_EXPORT_ONLY},
     [COL_FUNCTION] = {"function", NULL, "name of the function", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
-    [COL_FILE] = {"file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
+    [COL_FILE] = {"source_file", NULL, "source file", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [COL_LINE] = {"line", NULL, "line in the source file", COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
     [COL_VIA] = {"via", NULL, "what the line calls to get its memory", COLUMN_TEXT,
                  COLUMN_EXPORT_ONLY},
@@ -408,11 +409,11 @@ static int print_json(struct lost *lost, const struct table *t, struct buffer *o
 {
     const struct scan *scan = lost->scan;
     struct json json;
-    command_json_begin(&json, out, "memoir.lost/1");
+    command_json_begin(&json, out, "memoir.lost/2");
     json_field_i64(&json, "pid", lost->process->pid);
     json_field_string(&json, "program", lost->process->name);
     json_field_bool(&json, "proof", scan->whole);
-    json_field_u64(&json, "unread_bytes", scan->unread_bytes);
+    json_field_u64(&json, "unread", scan->unread_bytes);
     json_field_double(&json, "stood_still", (double)(lost->stood_ns / 1000) / 1e6);
     json_sum(&json, "lost", &scan->sums[SCAN_LOST]);
     json_sum(&json, "indirectly_lost", &scan->sums[SCAN_INDIRECT]);
@@ -439,7 +440,7 @@ static int print_json(struct lost *lost, const struct table *t, struct buffer *o
         json_object_end(&json);
     }
     json_array_end(&json);
-    json_object_end(&json);
+    query_document_end(&json);
     return json_finish(&json);
 }
 

@@ -15,6 +15,7 @@
 #include "cli/process_word.h"
 #include "pin/kernel_pinned.h"
 #include "pin/settings.h"
+#include "query/document.h"
 
 const char *const pin_mode_words[] = {"auto", "use", "profile", "shadow", "off", NULL};
 const struct pin_values pin_defaults = {.limit = 50};
@@ -81,75 +82,78 @@ bool pin_library_find(char *ret_path, size_t size)
 
 /* ---- printing ---- */
 
+/* Null: there is no limit. */
+static void limit_json(struct json *json, const char *key, uint64_t bytes)
+{
+    json_key(json, key);
+    bytes == UINT64_MAX ? json_null(json) : json_u64(json, bytes);
+}
+
+static void times_json(struct json *json, const struct pin_state *s)
+{
+    json_field_double(json, "missed", (double)s->missed_ns / NS_PER_S);
+    json_field_double(json, "saved", (double)s->saved_ns / NS_PER_S);
+    json_field_double(json, "cost", (double)s->cost_ns / NS_PER_S);
+    json_field_double(json, "staged_saved", (double)s->staged_saved_ns / NS_PER_S);
+    if (s->mode == PIN_SHADOW)
+        json_field_double(json, "observed", (double)s->observed_ns / (double)NS_PER_S);
+}
+
+static void state_json(struct json *json, const struct pin_state *s)
+{
+    const struct {
+        const char *key;
+        uint64_t value;
+    } figures[] = {
+        {"registered", s->registered_bytes},
+        {"registered_peak", s->registered_peak},
+        {"idle", s->idle_bytes},
+        {"warm", s->warm_bytes},
+        {"own_pinned", s->own_bytes},
+        {"live", s->live_bytes},
+        {"blocks", s->live_blocks},
+        {"copies_to_device", s->copies[0]},
+        {"copies_from_device", s->copies[1]},
+        {"pinned_copies", s->pinned_copies},
+        {"other_copies", s->other_copies},
+        {"promotions", s->promotions},
+        {"evictions", s->evictions},
+        {"denied", s->denied},
+        {"failures", s->failures + s->unregister_failed},
+        {"pool_hits", s->pool_hits},
+        {"waits", s->waits},
+        {"staged_copies", s->staged_copies},
+        {"staged", s->staged_bytes},
+        {"staging_busy", s->stage_busy},
+        {"staging_failures", s->stage_failed},
+        {"touched_ahead", s->touched_bytes},
+        {"touched_ahead_blocks", s->touched_blocks},
+        {"touched_ahead_stopped", s->touch_stopped},
+        {"not_shown_blocks", s->not_shown},
+        {"mismatches", s->mismatches},
+    };
+    uint64_t kernel;
+    json_field_u64(json, "pid", (uint64_t)s->pid);
+    json_field_string(json, "mode", pin_mode_word((enum pin_mode)s->mode));
+    times_json(json, s);
+    limit_json(json, "budget", s->budget_bytes);
+    limit_json(json, "headroom", s->headroom_bytes);
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+        json_field_u64(json, figures[i].key, figures[i].value);
+    json_field_bool(json, "calibrated", s->calibrated);
+    if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0)
+        json_field_u64(json, "kernel_pinned", kernel); /* of the whole machine */
+}
+
 static int print_json(const struct table *table, const char *schema, const char *rows,
                       const struct pin_state *s, struct buffer *out)
 {
     struct json json;
-    uint64_t kernel;
     command_json_begin(&json, out, schema);
-    if (s->magic) {
-        json_key(&json, "pid");
-        json_u64(&json, (uint64_t)s->pid);
-        json_key(&json, "mode");
-        json_string(&json, pin_mode_word((enum pin_mode)s->mode));
-        const struct {
-            const char *key;
-            uint64_t value;
-        } figures[] = {
-            {"budget_bytes", s->budget_bytes},
-            {"headroom_bytes", s->headroom_bytes},
-            {"registered_bytes", s->registered_bytes},
-            {"registered_peak_bytes", s->registered_peak},
-            {"idle_bytes", s->idle_bytes},
-            {"warm_bytes", s->warm_bytes},
-            {"own_pinned_bytes", s->own_bytes},
-            {"live_bytes", s->live_bytes},
-            {"live_blocks", s->live_blocks},
-            {"copies_to_device", s->copies[0]},
-            {"copies_from_device", s->copies[1]},
-            {"pinned_copies", s->pinned_copies},
-            {"other_copies", s->other_copies},
-            {"promotions", s->promotions},
-            {"evictions", s->evictions},
-            {"denied", s->denied},
-            {"failures", s->failures + s->unregister_failed},
-            {"pool_hits", s->pool_hits},
-            {"waits", s->waits},
-            {"staged_copies", s->staged_copies},
-            {"staged_bytes", s->staged_bytes},
-            {"staging_busy", s->stage_busy},
-            {"staging_failures", s->stage_failed},
-            {"touched_ahead_bytes", s->touched_bytes},
-            {"touched_ahead_blocks", s->touched_blocks},
-            {"touched_ahead_stopped", s->touch_stopped},
-            {"not_shown_blocks", s->not_shown},
-            {"mismatches", s->mismatches},
-            {"calibrated", s->calibrated},
-        };
-        const struct {
-            const char *key;
-            uint64_t ns;
-        } times[] = {
-            {"missed", s->missed_ns},
-            {"saved", s->saved_ns},
-            {"cost", s->cost_ns},
-            {"staged_saved", s->staged_saved_ns},
-        };
-        for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
-            json_field_double(&json, times[i].key, (double)times[i].ns / NS_PER_S);
-        if (s->mode == PIN_SHADOW)
-            json_field_double(&json, "observed", (double)s->observed_ns / (double)NS_PER_S);
-        for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-            json_key(&json, figures[i].key);
-            json_u64(&json, figures[i].value);
-        }
-        if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0) {
-            json_key(&json, "kernel_pinned_bytes"); /* of the whole machine */
-            json_u64(&json, kernel);
-        }
-    }
+    if (s->magic)
+        state_json(&json, s);
     table_json_rows(table, rows, &json);
-    json_object_end(&json);
+    query_document_end(&json);
     int r = json_finish(&json);
     buffer_append_char(out, '\n');
     return r;

@@ -83,6 +83,11 @@ static void spare_make(struct run_books *books, unsigned i)
     char name[16];
     snprintf(name, sizeof(name), "%u", i);
     books->spare[i] = openat(books->folder, name, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char link[64];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", books->spare[i]);
+    /* The last mapping keeps it open for writing: it ends with exit or exec. */
+    if (books->spare[i] >= 0 && books->events >= 0)
+        (void)inotify_add_watch(books->events, link, IN_CLOSE_WRITE);
 }
 
 /* Where it cannot be watched the files are not replaced. */
@@ -151,6 +156,14 @@ void run_books_refill(struct run_books *books)
             spare_make(books, (unsigned)i);
         }
     }
+}
+
+bool run_books_mapped(const struct run_books *books)
+{
+    for (size_t i = books->n_taken; i-- > 0;)
+        if (books->taken[i] >= 0 && book_writer_alive_fd(books->taken[i]) == 1)
+            return true;
+    return false;
 }
 
 /* ---- its books ---- */

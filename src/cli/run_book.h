@@ -8,6 +8,7 @@
 #ifndef MEMOIR_CLI_RUN_BOOK_H
 #define MEMOIR_CLI_RUN_BOOK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -29,7 +30,7 @@ struct run_books {
     int directory; /* where a process of this user will put its book; -1: there is none */
     char path[256];
     int folder; /* in it; -1: there is none */
-    int events; /* inotify, for poll(): a file was taken from the folder; -1: there is none */
+    int events; /* inotify, for poll(): a file was taken from the folder, or is mapped no more; -1: there is none */
     char folder_name[64];
     int spare
         [BOOK_KEEP_FILES]; /* files that no image has taken yet, or that we have not looked at; -1: none */
@@ -48,6 +49,9 @@ void run_books_release(struct run_books *books);
 
 /* Replace the files that images of the process have taken: when `events` can be read. So there is one for each, however often it calls exec. */
 void run_books_refill(struct run_books *books);
+
+/* Is one of the files that images have taken still mapped: by the process, as long as it does not execute another program? */
+bool run_books_mapped(const struct run_books *books);
 
 /* Hold the books of this pid: when it has ended, or stands still at its end. Costs a look into the place. */
 void run_books_look(struct run_books *books, pid_t pid);

@@ -169,6 +169,10 @@ static void traced_stop(const struct run_child *child, pid_t pid, int status)
 static bool reap(const struct run_child *child, struct run_end *end)
 {
     int status;
+    siginfo_t info = {0};
+    if (child->ended && waitid(P_PID, (id_t)end->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid)
+        child->ended(child->context, end->pid);
     while (wait4(end->pid, &status, WNOHANG | WUNTRACED, &end->usage) == end->pid) {
         if (!WIFSTOPPED(status)) {
             end->status = status;
@@ -198,7 +202,7 @@ static void follow(const struct run_child *child, int signals, struct run_end *e
         while (read(signals, &info, sizeof(info)) == sizeof(info))
             hand_on(&info, end->pid);
         if (polled[1].revents)
-            child->ready(child->context);
+            child->ready(child->context, end->pid);
     }
 }
 

@@ -19,7 +19,9 @@ struct run_child {
     void (*prepare)(void *context, pid_t pid); /* in the child, before exec: its environment */
     /* In the parent, before the program begins: the child waits until this returns. Or NULL. */
     void (*started)(void *context, pid_t pid);
-    void (*ready)(void *context);           /* `fd` can be read (-1: not wanted) */
+    void (*ready)(void *context, pid_t pid); /* `fd` can be read (-1: not wanted) */
+    void (*ended)(void *context,
+                  pid_t pid); /* the child has ended, and still has its PID; or NULL */
     void (*look)(void *context, pid_t pid); /* the child is gone */
     /* It has done its last instruction and stands still, its memory still there; or NULL. Not told where it could
      * not be traced, and not of a first thread that ends before the others. */

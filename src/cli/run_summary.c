@@ -17,11 +17,13 @@
 #include "cli/explain_print.h"
 #include "cli/run_assert.h"
 #include "cli/run_child.h"
+#include "cli/run_image.h"
 #include "cli/term.h"
 #include "explain/outside.h"
 #include "ledger/ledger.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 
 enum {
     SITES_SHOWN = 5,    /* to people, */
@@ -36,6 +38,13 @@ enum {
     "it left no figures of its heap: it asked for no memory, has an allocator of its own, loads " \
     "a sanitizer or is hardened (MEMOIR_MALLOC)"
 
+#define NO_BOOK \
+    "it left no figures of its heap: it asked for no memory, or was executed without LD_PRELOAD"
+
+#define OTHER_NAME                                                                                \
+    "it ended under another name than that of the figures: perhaps it executed another program, " \
+    "which is not tracked"
+
 /* A call site with what it still holds. */
 struct held {
     uint32_t site, space;
@@ -46,6 +55,7 @@ struct held {
 
 struct picture {
     const struct ledger_process *process; /* NULL: it left no figures */
+    enum run_image_verdict image;         /* is that the program that ended? */
     const struct ledger_account *heap, *mapped, *chain;
     const struct ledger_book *book;
     struct book_names names;
@@ -147,11 +157,12 @@ static int sites_take(struct picture *p)
     return 0;
 }
 
-static void picture_take(struct picture *p, const struct ledger *ledger)
+static void picture_take(struct picture *p, const struct run_summary *s)
 {
-    *p = (struct picture){.process = process_of(ledger)};
+    *p = (struct picture){.process = process_of(s->ledger)};
     if (!p->process)
         return;
+    p->image = run_image_judge(s->image, s->ledger, p->process);
     p->heap = account_of(p->process, MEMOIR_SPACE_HEAP);
     p->mapped = account_of(p->process, MEMOIR_SPACE_MAPPED);
     p->chain = account_of(p->process, MEMOIR_SPACE_CHAIN);
@@ -163,6 +174,22 @@ static void picture_take(struct picture *p, const struct ledger *ledger)
         p->peak_error = status.peak_error;
     if (p->book && sites_take(p) < 0)
         p->n_sites = 0;
+}
+
+/* Why the program that ended is not in the figures; NULL: it is. */
+static const char *why_not(const struct picture *p, const struct run_summary *s)
+{
+    if (!p->process)
+        return s->why_not ? s->why_not : NO_FIGURES;
+    switch (p->image) {
+    case RUN_IMAGE_REPLACED:
+        return s->image->why_not ? s->image->why_not : NO_BOOK;
+    case RUN_IMAGE_PERHAPS:
+        return OTHER_NAME;
+    case RUN_IMAGE_SAME:
+        break;
+    }
+    return NULL;
 }
 
 /* Threads add to the peak in steps, so it may be missed by this much; never by more than was allocated beside it. */
@@ -318,11 +345,26 @@ static void resident_lines(const struct run_summary *s, const struct term *term,
     buffer_append_char(out, '\n');
 }
 
+/* Where the figures are not those of the program that ended: whose they are, and why. */
+static void image_line(const struct picture *p, const struct run_summary *s,
+                       const struct term *term, struct buffer *out)
+{
+    if (!p->process || p->image == RUN_IMAGE_SAME)
+        return;
+    buffer_append_str(out, "memoir: these are the figures of ");
+    term_append(term, out, p->process->exe, 0);
+    buffer_append_str(out,
+                      p->image == RUN_IMAGE_REPLACED ? "; it executed " : "; at the end it was ");
+    term_append(term, out, run_image_last(s->image), 0);
+    buffer_printf(out, p->image == RUN_IMAGE_REPLACED ? ", which is not tracked: %s\n" : ": %s\n",
+                  why_not(p, s));
+}
+
 void run_summary_text(const struct run_summary *s, const struct term *term, struct buffer *out)
 {
     struct picture p;
     char duration[UNITS_TEXT_MAX], rss[UNITS_TEXT_MAX];
-    picture_take(&p, s->ledger);
+    picture_take(&p, s);
     buffer_append_str(out, "memoir: ");
     term_append(term, out, s->program, 0);
     buffer_printf(out, " (PID %d) ", (int)s->end->pid);
@@ -336,6 +378,7 @@ void run_summary_text(const struct run_summary *s, const struct term *term, stru
         buffer_append_str(out, "memoir: " NO_FIGURES "; else see memoir doctor\n");
     if (p.chain && p.chain->totals.alloc_blocks > 0)
         account_lines(&p, "in user chains", p.chain, term, out);
+    image_line(&p, s, term, out);
     resident_lines(s, term, out);
     picture_release(&p);
 }
@@ -449,8 +492,8 @@ static void scan_facts(const struct buffer *scan, struct run_facts *facts)
 void run_summary_facts(const struct run_summary *s, struct run_facts *facts)
 {
     struct picture p;
-    picture_take(&p, s->ledger);
-    if (p.heap) {
+    picture_take(&p, s);
+    if (p.heap && p.image == RUN_IMAGE_SAME) {
         const struct book_totals *t = &p.heap->totals;
         fact_set(facts, RUN_PEAK, t->peak_bytes);
         fact_set(facts, RUN_LIVE, t->live_bytes);
@@ -575,16 +618,28 @@ static void json_resident(struct json *j, const struct outside *growth)
     json_object_end(j);
 }
 
+static void json_image(struct json *j, const struct picture *p, const struct run_summary *s)
+{
+    bool same = p->image == RUN_IMAGE_SAME;
+    json_key(j, "tracked");
+    if (p->image == RUN_IMAGE_PERHAPS)
+        json_null(j);
+    else
+        json_bool(j, p->process && same);
+    json_field_string(j, "why_not", why_not(p, s));
+    json_field_string(j, "image", p->process ? p->process->exe : NULL);
+    json_field_string(j, "last_image", same ? NULL : run_image_last(s->image));
+}
+
 int run_summary_json(const struct run_summary *s, struct buffer *out)
 {
     struct picture p;
     struct json j;
-    picture_take(&p, s->ledger);
-    command_json_begin(&j, out, "memoir.run/2");
+    picture_take(&p, s);
+    command_json_begin(&j, out, "memoir.run/3");
     json_field_string(&j, "program", s->program);
     json_end(&j, s->end);
-    json_field_bool(&j, "tracked", p.process != NULL);
-    json_field_string(&j, "why_not", p.process || s->why_not ? s->why_not : NO_FIGURES);
+    json_image(&j, &p, s);
     json_totals(&j, "heap", &p, p.heap);
     json_totals(&j, "mapped", &p, p.mapped);
     json_totals(&j, "chain", &p, p.chain);
@@ -601,7 +656,7 @@ int run_summary_json(const struct run_summary *s, struct buffer *out)
         json_null(&j);
     json_resident(&j, s->growth);
     json_field_u64(&j, "sites_left_out", p.n_sites > SITES_TOLD ? p.n_sites - SITES_TOLD : 0);
-    json_object_end(&j);
+    query_document_end(&j);
     picture_release(&p);
     buffer_append_char(out, '\n');
     return json_finish(&j);

@@ -61,7 +61,7 @@ enum column_flags {
     }
 
 struct column {
-    const char *key;   /* name in CSV, JSON and --sort, with its unit: "heap_bytes"; NULL ends */
+    const char *key;   /* name in CSV, JSON and --sort: a word of query/vocabulary.h; NULL ends */
     const char *title; /* on screen */
     const char *help;  /* for the manual: a sentence without full stop */
     enum column_type type;

@@ -293,7 +293,7 @@ void trace_names_json(struct trace_names *names, uint32_t number, const char *ke
         for (size_t k = 0; k < (n ? n : 1); k++) {
             json_object_begin(json);
             json_field_string(json, "function", n && *lines[k].function ? lines[k].function : NULL);
-            json_field_string(json, "file", n && *lines[k].file ? lines[k].file : NULL);
+            json_field_string(json, "source_file", n && *lines[k].file ? lines[k].file : NULL);
             if (n && lines[k].line)
                 json_field_u64(json, "line", lines[k].line);
             else

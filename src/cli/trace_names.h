@@ -37,7 +37,7 @@ enum { TRACE_LABEL_MAX = 512 };
 const char *trace_names_label(struct trace_names *names, uint32_t site,
                               char text[static TRACE_LABEL_MAX]);
 
-/* The stack as an array of objects "function", "file", "line", "module", "offset" under the key
+/* The stack as an array of objects "function", "source_file", "line", "module", "offset" under the key
  * "frames", innermost first. */
 void trace_names_json(struct trace_names *names, uint32_t site, const char *key, struct json *json);
 /* The stack as text, a line for each frame, after `indent` spaces. */

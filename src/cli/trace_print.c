@@ -16,6 +16,8 @@
 #include "cli/table.h"
 #include "cli/trace.h"
 #include "ledger/ledger.h"
+#include "query/document.h"
+#include "query/query.h"
 
 enum { DETAIL_INDENT = 8, DETAIL_WORD = 13 };
 
@@ -87,13 +89,14 @@ void trace_system_words(const uint64_t system[static TRACE_SYSTEM_KINDS], struct
 void trace_print_process(const struct trace_source *source, struct json *json)
 {
     struct trace_totals totals = trace_history_totals(source->history);
+    char since[QUERY_TIME_TEXT_MAX];
     json_key(json, "process");
     json_object_begin(json);
     json_field_i64(json, "pid", source->identity.pid);
     json_field_u64(json, "uid", source->identity.uid);
     json_field_string(json, "program", source->identity.name);
     json_field_string(json, "host", *source->identity.host ? source->identity.host : NULL);
-    json_field_double(json, "traced_since", (double)source->identity.start_real_ns / 1e9);
+    json_field_string(json, "traced_since", query_time_text(since, source->identity.start_real_ns));
     json_field_bool(json, "exited", totals.exit_ns != 0);
     json_field_bool(json, "allocated_before_tracing", source->late);
     json_field_u64(json, "gaps", totals.gaps);
@@ -163,7 +166,7 @@ static int print_json(const struct trace_source *source, const struct table *tab
         json_object_end(&json);
     }
     json_array_end(&json);
-    json_object_end(&json);
+    query_document_end(&json);
     int r = json_finish(&json);
     buffer_append_char(out, '\n');
     return r;
@@ -205,7 +208,7 @@ int trace_print_rows(const struct table *table, const char *schema, const char *
     struct json json;
     command_json_begin(&json, out, schema);
     table_json_rows(table, rows, &json);
-    json_object_end(&json);
+    query_document_end(&json);
     int r = json_finish(&json);
     buffer_append_char(out, '\n');
     return r;

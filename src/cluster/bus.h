@@ -21,6 +21,9 @@ enum {
     BUS_RETRY_JITTER_MS = 250, /* and as much more by chance */
     BUS_REOPEN_MIN_MS = 1000,  /* after libnats gave up; doubles */
     BUS_REOPEN_MAX_MS = 30000,
+    BUS_FLAPS_MAX =
+        6, /* connections that were lost within BUS_FLAP_MS: libnats connects again at once, */
+    BUS_FLAP_MS = 10000, /* as often as a server breaks them, so the bus is closed for a while */
     BUS_PENDING_MESSAGES = 65536, /* that wait for `heard`; further ones are dropped and counted */
     BUS_PENDING_BYTES = 64 << 20,
     BUS_WHY_MAX = 256,

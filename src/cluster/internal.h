@@ -111,7 +111,9 @@ struct cluster {
     uint64_t dropped_ns; /* when to ask libnats next how many messages it dropped */
     uint64_t reopen_ns;  /* when to try again to open the bus */
     uint64_t reopen_wait_ns;
-    unsigned generation; /* of the connection that we said hello on */
+    uint64_t came_up_ns, flap_ns; /* the last time; when counting began */
+    unsigned flap_generation;     /* then */
+    unsigned generation;          /* of the connection that we said hello on */
     uint64_t members_due_ns;
     struct buffer scratch;
     uint64_t busy_ns; /* time that answers took, for the service's statistics */

@@ -478,13 +478,23 @@ static void bus_came_up(struct cluster *c, unsigned generation, uint64_t now)
 {
     char server[CLUSTER_URL_MAX];
     c->generation = generation;
-    c->reopen_wait_ns = 0;
+    c->came_up_ns = now;
     presence_begin(c, now);
     bus_server(c->bus, server, sizeof(server));
     worker_lock(&c->worker);
     memcpy(c->server, server, sizeof(c->server));
     worker_unlock(&c->worker);
     log_info("connected to the cluster at %s as %s", server, c->name);
+}
+
+/* Are connections lost as soon as they are made? */
+static bool is_flapping(struct cluster *c, unsigned generation, uint64_t now)
+{
+    if (now - c->flap_ns > BUS_FLAP_MS * NS_PER_MS || generation < c->flap_generation) {
+        c->flap_ns = now;
+        c->flap_generation = generation;
+    }
+    return generation - c->flap_generation >= BUS_FLAPS_MAX;
 }
 
 static uint64_t bus_tick(struct cluster *c, uint64_t now)
@@ -501,10 +511,16 @@ static uint64_t bus_tick(struct cluster *c, uint64_t now)
         bus_drop(c, why[0] ? why : "the server closed the connection");
         return c->reopen_ns;
     }
+    if (is_flapping(c, generation, now)) {
+        bus_drop(c, "the server breaks each connection at once");
+        return c->reopen_ns;
+    }
     if (state != BUS_UP)
         return UINT64_MAX; /* libnats tells when that changes */
     if (generation != c->generation)
         bus_came_up(c, generation, now);
+    else if (now - c->came_up_ns > BUS_FLAP_MS * NS_PER_MS)
+        c->reopen_wait_ns = 0;
     if (now >= c->dropped_ns) {
         uint64_t dropped = bus_dropped(c->bus);
         worker_lock(&c->worker);

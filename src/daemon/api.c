@@ -11,6 +11,7 @@
 #include "daemon/api_trace_json.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
+#include "daemon/symbol_pool.h"
 #include "daemon/traces.h"
 #include "ledger/ledger.h"
 #include "query/query.h"
@@ -642,8 +643,11 @@ int api_new(struct daemon *daemon, struct api **ret_api)
         return -ENOMEM;
     api->daemon = daemon;
     api->started_real_ns = clock_real_ns();
-    int r = chores_new("memoird-books", &api->chores);
+    int r = symbol_pool_new(daemon, API_SYMBOLS_MS, API_SYMBOLS_BYTES, &api->symbols);
+    if (r == 0)
+        r = chores_new("memoird-books", API_LANES, &api->chores);
     if (r < 0) {
+        symbol_pool_free(api->symbols);
         free(api);
         return r;
     }
@@ -675,6 +679,6 @@ void api_free(struct api *api)
     if (!api)
         return;
     api_stop(api);
-    symbolizer_free(api->symbols);
+    symbol_pool_free(api->symbols);
     free(api);
 }

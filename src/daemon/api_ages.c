@@ -17,6 +17,7 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "profile/ages.h"
+#include "query/document.h"
 
 enum { ANSWER_MS_MAX = HEAP_AGES_MS_MAX + 1000 }; /* after which its memory does not answer */
 
@@ -180,14 +181,14 @@ static void run(struct job *job)
         return;
     }
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.ages/1");
+    api_json_begin(json, "memoir.ages/2");
     json_field_i64(json, "pid", job->part.pid);
     json_field_string(json, "program", job->part.name);
     json_field_string(json, "source", heap ? "heap" : "device");
     json_field_bool(json, "complete", r == 0);
-    json_field_u64(json, "searched_bytes", searched);
+    json_field_u64(json, "searched", searched);
     ages_json(&ages, json);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 void api_answer_ages(struct http_call *call, void *context)

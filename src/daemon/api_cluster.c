@@ -21,7 +21,7 @@ void api_answer_cluster(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
     struct json *json = http_json(call);
-    api_json_begin(json, "memoir.cluster/2");
+    api_json_begin(json, "memoir.cluster/3");
     clustering_json(daemon->clustering, json);
     json_object_end(json);
 }

@@ -13,6 +13,7 @@
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 #include "query/query.h"
 
 struct wish {
@@ -71,14 +72,14 @@ static void run(struct job *job)
     }
     bool known = wish->book && sites_take(job, e, &sites);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.explain/1");
+    api_json_begin(json, "memoir.explain/2");
     json_field_string(json, "program",
                       wish->book                             ? job->part.name
                       : proc_comm_read(wish->pid, comm) == 0 ? comm
                                                              : NULL);
     explain_json(e, json);
     explain_sites_json(known ? &sites : NULL, json);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 void api_answer_explain(struct http_call *call, void *context)

@@ -2,11 +2,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -17,6 +15,7 @@
 #include "daemon/clustering.h"
 #include "daemon/daemon.h"
 #include "daemon/users.h"
+#include "history/document.h"
 #include "history/read.h"
 #include "history/table.h"
 #include "ledger/host.h"
@@ -24,7 +23,7 @@
 #include "query/query.h"
 #include "query/view.h"
 
-enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64, NAME_MAX_BYTES = 96 };
+enum { POINTS_USUAL = 300, PATH_MAX_BYTES = 4096 + 64 };
 
 /* ---- moments ---- */
 
@@ -63,173 +62,12 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
                     unit = units[i].seconds;
             p++;
         }
-        if (!unit || (*p && !before))
+        if (!unit)
             return -EINVAL;
         sum += n * unit;
     }
     *ret_s = !before ? sum : now_s > sum ? now_s - sum : 0;
     return 0;
-}
-
-/* ---- the layout of a view over time ----
- *
- * Rows of the table `history` share one list of times, and each has an array of values over it. */
-
-const char history_layout_show[] =
-    "series,measure,ordinal,device_name,device_id,space,capacity,start,points,peaks";
-enum {
-    SHOW_SERIES,
-    SHOW_MEASURE,
-    SHOW_ORDINAL,
-    SHOW_DEVICE,
-    SHOW_DEVICE_ID,
-    SHOW_SPACE,
-    SHOW_CAPACITY,
-    SHOW_START,
-    SHOW_POINTS,
-    SHOW_PEAKS
-};
-
-struct history_series {
-    uint64_t start_s;
-    size_t at, len; /* in history_layout.text */
-};
-
-void history_layout_release(struct history_layout *layout)
-{
-    buffer_release(&layout->text);
-    free(layout->series);
-}
-
-static bool known(const struct query_value *value)
-{
-    return value->state & QUERY_KNOWN;
-}
-
-/* A percentage is a number with two decimals, as in queries. */
-static void points_json(const struct query_value *points, const struct history_world *time,
-                        bool percent, struct json *json)
-{
-    size_t at = 0, n = known(points) ? query_points(points) : 0;
-    json_array_begin(json);
-    for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s) {
-        struct query_point point = at < n ? query_point(points, at) : (struct query_point){0};
-        if (at >= n || point.time_ns != t * NS_PER_S) {
-            json_null(json);
-            continue;
-        }
-        at++;
-        if (percent)
-            json_double(json, (double)point.value / 100);
-        else
-            json_u64(json, point.value);
-    }
-    json_array_end(json);
-}
-
-static void text_json(struct json *json, const char *key, const struct query_value *value)
-{
-    if (!known(value))
-        return;
-    json_key(json, key);
-    json_string_n(json, value->text, value->len);
-}
-
-static void series_json(const struct query_value *values, const struct history_world *time,
-                        struct json *json)
-{
-    static const char percent_word[] = "percent/100";
-    const struct query_value *measure = &values[SHOW_MEASURE], *series = &values[SHOW_SERIES];
-    bool percent = known(measure) && measure->len == strlen(percent_word) &&
-                   memcmp(measure->text, percent_word, measure->len) == 0;
-    bool on_device = known(&values[SHOW_DEVICE_ID]);
-    char name[NAME_MAX_BYTES] = "";
-    if (on_device && known(&values[SHOW_ORDINAL]))
-        snprintf(name, sizeof(name), "device.%llu.",
-                 (unsigned long long)values[SHOW_ORDINAL].number);
-    size_t len = strlen(name);
-    snprintf(name + len, sizeof(name) - len, "%.*s", (int)series->len, series->text);
-    json_object_begin(json);
-    json_field_string(json, "name", name);
-    json_field_string(json, "kind", percent ? "percent" : "bytes");
-    if (on_device && known(&values[SHOW_ORDINAL]))
-        json_field_u64(json, "ordinal", values[SHOW_ORDINAL].number);
-    if (on_device) {
-        text_json(json, "device_name", &values[SHOW_DEVICE]);
-        text_json(json, "device_id", &values[SHOW_DEVICE_ID]);
-        text_json(json, "space", &values[SHOW_SPACE]);
-    }
-    if (known(&values[SHOW_CAPACITY]))
-        json_field_u64(json, "capacity", values[SHOW_CAPACITY].number);
-    json_key(json, "last");
-    points_json(&values[SHOW_POINTS], time, percent, json);
-    json_key(json, "max");
-    points_json(&values[SHOW_PEAKS], time, percent, json);
-    json_object_end(json);
-}
-
-int history_layout_add(struct history_layout *layout, const struct query_value *values,
-                       const struct history_world *time)
-{
-    struct history_series *grown =
-        reallocarray(layout->series, layout->n + 1, sizeof(*layout->series));
-    if (!grown)
-        return -ENOMEM;
-    layout->series = grown;
-    struct json json;
-    json_init(&json, &layout->text);
-    size_t at = layout->text.len;
-    series_json(values, time, &json);
-    int r = json_finish(&json);
-    grown[layout->n++] = (struct history_series){
-        .start_s = known(&values[SHOW_START]) ? values[SHOW_START].number / NS_PER_S : 0,
-        .at = at,
-        .len = layout->text.len - at};
-    return r;
-}
-
-/* A PID may have been several processes in the time: the start of the one that began nearest to `start_s`, or of the last one
- * where that is 0. */
-static uint64_t choose_start(const struct history_layout *layout, uint64_t start_s)
-{
-    uint64_t best_s = 0, best_far = UINT64_MAX;
-    for (size_t i = 0; i < layout->n; i++) {
-        uint64_t began_s = layout->series[i].start_s;
-        uint64_t far = !start_s            ? UINT64_MAX - 1 - began_s
-                       : began_s > start_s ? began_s - start_s
-                                           : start_s - began_s;
-        if (far < best_far) {
-            best_s = began_s;
-            best_far = far;
-        }
-    }
-    return best_s;
-}
-
-void history_layout_json(const struct history_layout *layout, const struct history_world *time,
-                         bool of_process, uint64_t start_s, struct json *json)
-{
-    uint64_t chosen_s = choose_start(layout, start_s);
-    json_field_u64(json, "from", time->from_s);
-    json_field_u64(json, "to", time->to_s);
-    json_field_u64(json, "step", time->read_step_s);
-    json_key(json, "t");
-    json_array_begin(json);
-    for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s)
-        json_u64(json, t);
-    json_array_end(json);
-    json_key(json, "series");
-    json_array_begin(json);
-    for (size_t i = 0; i < layout->n; i++)
-        if (!of_process || layout->series[i].start_s == chosen_s)
-            json_raw(json, layout->text.data + layout->series[i].at, layout->series[i].len);
-    json_array_end(json);
-    json_key(json, "oldest");
-    if (time->oldest_s)
-        json_u64(json, time->oldest_s);
-    else
-        json_null(json);
-    json_field_u64(json, "damaged", time->damaged);
 }
 
 /* ---- on the worker ---- */
@@ -241,7 +79,8 @@ struct wish {
     struct past_window window;
     int64_t pid; /* of what=process; else 0 */
     uint64_t start_s;
-    char node[HOST_NAME_MAX + 1], path[PATH_MAX_BYTES];
+    char node[HOST_NAME_MAX + 1]; /* its name in the cluster; "": that of the machine */
+    char path[PATH_MAX_BYTES];
 };
 
 static void wish_free(struct wish *wish)
@@ -255,19 +94,15 @@ static void wish_release(struct job *job)
     wish_free(job->more);
 }
 
-/* One that is too young or too small to be recorded is known nevertheless. */
-static bool is_alive(pid_t pid)
-{
-    return kill(pid, 0) == 0 || errno == EPERM;
-}
-
 static struct history_world history_of(const struct wish *wish)
 {
     return (struct history_world){.path = wish->path,
                                   .since_s = wish->window.since_s,
                                   .until_s = wish->window.until_s,
                                   .step_s = wish->window.step_s,
-                                  .pid = wish->pid};
+                                  .pid = wish->pid,
+                                  .one_process = wish->pid != 0,
+                                  .start_s = wish->start_s};
 }
 
 static const char *user_name(uint32_t uid, void *context)
@@ -289,7 +124,7 @@ static struct query_world world_of(const struct wish *wish, struct history_world
     return (struct query_world){.history = history,
                                 .sees_all = wish->viewer.sees_all,
                                 .viewer_uid = wish->viewer.uid,
-                                .node = wish->node,
+                                .node = wish->node[0] ? wish->node : NULL,
                                 .user_name = user_name,
                                 .context = users};
 }
@@ -305,36 +140,31 @@ static void failed(struct http_call *call, int r)
         api_failed(call, "the history could not be read", r);
 }
 
-struct laying {
-    struct history_layout layout;
-    const struct history_world *history;
-};
-
-static int each_series(const struct query_row *row, const struct query_value *values, void *context)
-{
-    struct laying *laying = context;
-    return history_layout_add(&laying->layout, values, laying->history);
-}
-
 static void run_view(struct job *job)
 {
     const struct wish *wish = job->more;
     struct history_world history = history_of(wish);
-    struct query_world world = world_of(wish, &history, NULL);
-    struct laying laying = {.layout.text = BUFFER_INIT(HTTP_ANSWER_MAX), .history = &history};
-    int r = query_each(wish->question, &world, each_series, &laying);
+    MEMOIR_CLEANUP(users_freep)
+    struct users *users = NULL;
+    if (wish->pid) /* other views have no user in them */
+        (void)users_new(&users);
+    struct query_world world = world_of(wish, &history, users);
+    MEMOIR_CLEANUP(history_document_release)
+    struct history_document document;
+    history_document_init(&document, HTTP_ANSWER_MAX);
+    int r = history_document_fill(&document, wish->question, &world);
     if (r < 0) {
         failed(job->call, r);
-    } else if (wish->pid && !history.pid_known && !is_alive((pid_t)wish->pid)) {
+    } else if (wish->pid && !history.pid_known && api_pid_gone((pid_t)wish->pid)) {
+        /* One that is too young or too small to be recorded is known nevertheless. */
         http_problem(job->call, 404, "no-process",
                      "no process with this PID runs or is in the history");
     } else {
         struct json *json = http_json(job->call);
-        api_json_begin(json, "memoir.history/2");
-        history_layout_json(&laying.layout, &history, wish->pid != 0, wish->start_s, json);
+        api_json_begin(json, HISTORY_DOCUMENT);
+        history_document_json(&document, &world, json);
         json_object_end(json);
     }
-    history_layout_release(&laying.layout);
 }
 
 static void run_question(struct job *job)
@@ -374,6 +204,12 @@ static const char *word_of(const struct http_call *call, const char *name)
     return api_takes(call, name) ? http_argument(call, name) : NULL;
 }
 
+static bool bad_time(struct http_call *call, const char *why)
+{
+    http_problem(call, 400, "bad-argument", "%s", why);
+    return false;
+}
+
 bool api_history_window(struct http_call *call, struct past_window *q)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
@@ -389,13 +225,11 @@ bool api_history_window(struct http_call *call, struct past_window *q)
     }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
-    if (r < 0 || q->since_s >= q->until_s) {
-        http_problem(call, 400, "bad-argument",
-                     r < 0 ? "invalid time: expected seconds since 1970, or a time before now: "
-                             "-1h, -30m"
-                           : "the time must begin before it ends");
-        return false;
-    }
+    if (r < 0)
+        return bad_time(call, "invalid time: expected seconds since 1970, or a time before now: "
+                              "-1h, -30m");
+    if (q->since_s >= q->until_s)
+        return bad_time(call, "the time must begin before it ends");
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
     q->step_s = read_step(q->until_s - q->since_s, points);
@@ -408,24 +242,24 @@ bool api_history_spec(struct http_call *call, struct query_spec *spec, struct bu
     struct query_error error = {0};
     bool at = word_of(call, "at"), since = word_of(call, "since"), until = word_of(call, "until");
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
-    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY)) {
-        http_problem(call, 400, "bad-argument", "until goes with since");
-        return false;
-    }
-    if (at && (since || until)) {
-        http_problem(call, 400, "bad-argument", "at goes with neither since nor until");
-        return false;
-    }
+    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY))
+        return bad_time(call, "until goes with since");
+    if (at && (since || until))
+        return bad_time(call, "at goes with neither since nor until");
     if (!at && !since)
         return true;
     if (!api_history_window(call, &window))
         return false;
     int r = past_spec(spec, &window, texts, &error);
-    if (r == -EINVAL)
+    if (r == -EINVAL) {
         api_bad_query(call, &error);
-    else if (r < 0)
+        return false;
+    }
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    return r >= 0;
+        return false;
+    }
+    return true;
 }
 
 /* What the route asks the table; false: the call has its problem. */
@@ -453,24 +287,26 @@ static bool view_where(struct http_call *call, struct wish *wish, struct buffer 
 static struct wish *wish_new(const struct daemon *daemon)
 {
     struct wish *wish = calloc(1, sizeof(*wish));
+    const char *node = clustering_node_name(daemon->clustering);
     if (!wish)
         return NULL;
-    gethostname(wish->node, sizeof(wish->node) - 1);
+    snprintf(wish->node, sizeof(wish->node), "%s", node ? node : "");
     snprintf(wish->path, sizeof(wish->path), "%s/%s", daemon->state_path, HISTORY_FILE);
     return wish;
 }
 
-/* Make the question and give it to the worker. `wish` is taken. */
+/* Make the question, which is valid, and give it to the worker. `wish` is taken. */
 static void begin(struct http_call *call, struct daemon *daemon, const struct query_spec *spec,
                   struct wish *wish, void (*work)(struct job *job))
 {
     struct query_error error = {0};
     int r = query_new(spec, &wish->question, &error);
-    if (r < 0 && error.text[0])
-        api_bad_query(call, &error);
-    else if (r < 0)
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    if (r < 0 || !api_history_window(call, &wish->window)) {
+        wish_free(wish);
+        return;
+    }
+    if (!api_history_window(call, &wish->window)) {
         wish_free(wish);
         return;
     }
@@ -478,20 +314,16 @@ static void begin(struct http_call *call, struct daemon *daemon, const struct qu
     api_job(call, daemon->api, NULL, work, wish_release, wish);
 }
 
-void api_history_query(struct http_call *call, struct daemon *daemon,
-                       const struct query_spec *asked)
+void api_history_query(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
 {
-    struct query_spec spec = *asked;
     const char *shape = http_argument(call, "shape");
     struct wish *wish = wish_new(daemon);
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
-        spec.limit = ASKING_ROWS_MAX;
     if (!wish) {
         api_failed(call, "the query failed", -ENOMEM);
         return;
     }
     wish->arrays = shape && strcmp(shape, "arrays") == 0;
-    begin(call, daemon, &spec, wish, run_question);
+    begin(call, daemon, spec, wish, run_question);
 }
 
 void api_answer_history(struct http_call *call, void *context)
@@ -511,6 +343,6 @@ void api_answer_history(struct http_call *call, void *context)
     begin(call, daemon,
           &(struct query_spec){.table = history_table.name,
                                .where = buffer_string(&where),
-                               .show = history_layout_show},
+                               .show = history_document_show},
           wish, run_view);
 }

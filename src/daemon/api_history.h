@@ -8,8 +8,6 @@
 #include "base/buffer.h"
 #include "history/past.h"
 
-struct json;
-
 /* "now", seconds since 1970, or "-1h30m" before now. -EINVAL, -ERANGE. */
 int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s);
 
@@ -24,28 +22,7 @@ bool api_history_window(struct http_call *call, struct past_window *ret_window);
 /* Make the question one about the past where the call names a time: see past_spec(). False: the call has its problem. */
 bool api_history_spec(struct http_call *call, struct query_spec *spec, struct buffer *texts);
 
-/* A question to a table of the history, over the time that the call names, on the worker. */
+/* A question to a table of the history, over the time that the call names, on the worker. `spec` is that of a question
+ * that asking_prepare() has taken, so it is valid and has a limit. */
 void api_history_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *spec);
-
-/* The layout of the route /history: rows of the table `history`, with the columns of history_layout_show, as arrays over one list of times.
- * Zeroed but for the limit of `text`. */
-extern const char history_layout_show[];
-struct history_world;
-struct query_value;
-struct history_series;
-struct history_layout {
-    struct buffer text; /* JSON of the series, one after the other */
-    struct history_series *series;
-    size_t n;
-};
-
-/* One row; `time` as its scan has set it. -ENOMEM, or the buffer's error. */
-int history_layout_add(struct history_layout *layout, const struct query_value *values,
-                       const struct history_world *time);
-
-/* Fields of an open object: "from", "to", "step", "t", "series" ... With `of_process`, of several processes with one PID only the one
- * that began nearest to `start_s`, or the last where that is 0. */
-void history_layout_json(const struct history_layout *layout, const struct history_world *time,
-                         bool of_process, uint64_t start_s, struct json *json);
-void history_layout_release(struct history_layout *layout);

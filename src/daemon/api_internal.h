@@ -19,11 +19,12 @@ struct event;
 struct ledger_process;
 struct query_error;
 struct query_table;
+struct symbol_pool;
 struct symbolizer;
 
 enum {
     API_TURNS = 64,              /* viewers that are told apart where they wait for costly tables */
-    API_JOBS_PER_VIEWER = 32,    /* that wait for the worker */
+    API_LANES = 6,               /* threads for jobs (chores.h) */
     API_SYMBOLS_MS = 5000,       /* for one answer of the symbol helper */
     API_SYMBOLS_BYTES = 8 << 20, /* of answers that are kept */
     API_SUSPECTS_MAX = 100,
@@ -32,13 +33,10 @@ enum {
 
 struct api {
     struct daemon *daemon;
-    struct http *http;          /* from api_start() to api_stop() */
-    struct chores *chores;      /* until api_stop() */
-    struct symbolizer *symbols; /* the worker's; NULL: not needed yet, or it cannot be had */
-    bool symbols_tried;
-    struct symbol_host symbol_host; /* of it, as root */
+    struct http *http;     /* from api_start() to api_stop() */
+    struct chores *chores; /* until api_stop() */
+    struct symbol_pool *symbols;
     atomic_bool ending;
-    atomic_uint waiting[API_TURNS]; /* jobs, by viewer */
     struct turn turns[API_TURNS];
     struct api_stream *stream;
     struct leak_log *leak_log; /* the stream's */
@@ -122,7 +120,6 @@ bool api_heap_readable(struct ledger *ledger, struct ledger_process *process);
 struct job {
     struct http_call *call;
     struct api *api;
-    size_t slot;
     struct part part;             /* of the process that it is about; zero where there is none */
     void (*run)(struct job *job); /* on the worker: answers the call */
     void (*release)(struct job *job); /* frees what is below; NULL: nothing */
@@ -138,11 +135,14 @@ void api_job(struct http_call *call, struct api *api, const struct ledger_proces
 void api_job_trace(struct http_call *call, struct api *api, void (*run)(struct job *job),
                    void (*release)(struct job *job), void *more);
 
-/* On the worker: the helper for names, made when it is first needed; NULL: it cannot be had. From now on it opens files
+/* On a worker: the helper for names, which is this thread's until api_rest(); NULL: it cannot be had. From now on it opens files
  * for the process of `part`, with the rights of that process's user; NULL: it opens none. */
 struct symbolizer *api_symbols(const struct job *job, const struct part *part);
 /* The same for a viewer that need not have come by HTTP. */
 struct symbolizer *api_symbols_for(struct api *api, bool sees_all, const struct part *part);
+
+/* On a worker that asked the broker or names: it has no more questions for the moment. Jobs need not call it. */
+void api_rest(struct api *api);
 
 /* On the worker: does a client still wait for the answer? For profile_name_all(); `context` is the job. */
 bool api_goes_on(size_t done, size_t all, void *context);

@@ -9,7 +9,7 @@
 #include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/daemon.h"
-#include "daemon/symbol_hosting.h"
+#include "daemon/symbol_pool.h"
 #include "daemon/traces.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
@@ -18,7 +18,6 @@
 
 static void job_free(struct job *job)
 {
-    atomic_fetch_sub(&job->api->waiting[job->slot], 1);
     part_release(&job->part);
     if (job->release)
         job->release(job);
@@ -31,7 +30,7 @@ static void job_run(void *context)
     struct http_call *call = job->call;
     if (!http_abandoned(call))
         job->run(job);
-    broker_rest(job->api->daemon->broker);
+    api_rest(job->api);
     job_free(job);
     http_done(call);
 }
@@ -48,8 +47,10 @@ static void job_drop(void *context)
 static int job_add(struct job *job, bool trace)
 {
     struct api *api = job->api;
-    return trace ? traces_add(api->daemon->traces, (unsigned)job->slot, job_run, job_drop, job)
-                 : chores_add(api->chores, (unsigned)job->slot, job_run, job_drop, job);
+    const struct asking_viewer viewer = api_viewer(job->call);
+    uint32_t user = asking_user(&viewer);
+    return trace ? traces_add(api->daemon->traces, user, job_run, job_drop, job)
+                 : chores_add(api->chores, user, job_run, job_drop, job);
 }
 
 static void job_begin(struct http_call *call, struct api *api, const struct ledger_process *process,
@@ -58,20 +59,17 @@ static void job_begin(struct http_call *call, struct api *api, const struct ledg
 {
     struct job *job = malloc(sizeof(*job));
     struct job none = {.more = more};
-    size_t slot = api_viewer_slot(call);
     if (!job) {
         if (release)
             release(&none);
         api_failed(call, "there is no room for the question", -ENOMEM);
         return;
     }
-    *job = (struct job){
-        .call = call, .api = api, .slot = slot, .run = run, .release = release, .more = more};
-    bool fits = atomic_fetch_add(&api->waiting[slot], 1) < API_JOBS_PER_VIEWER;
-    if (fits && process)
+    *job = (struct job){.call = call, .api = api, .run = run, .release = release, .more = more};
+    if (process)
         part_take(process, &job->part);
     http_later(call); /* before a worker can be done with it */
-    if (fits && job_add(job, trace) == 0)
+    if (job_add(job, trace) == 0)
         return;
     http_problem(
         call, 429, "busy",
@@ -106,39 +104,22 @@ static uint32_t acting_user(bool sees_all, const struct part *part)
     return maker == UINT32_MAX || maker == 0 ? part->uid : maker;
 }
 
-static struct symbolizer *symbols_get(struct api *api)
-{
-    struct symbolizer_options options = {
-        .timeout_ms = API_SYMBOLS_MS,
-        .results_bytes_max = API_SYMBOLS_BYTES,
-        .host = geteuid() == 0 ? &api->symbol_host : NULL,
-    };
-    if (api->symbols_tried)
-        return api->symbols;
-    api->symbols_tried = true;
-    api->symbol_host = symbol_hosting(api->daemon);
-    int r = symbolizer_new(&options, &api->symbols);
-    if (r < 0) {
-        api->symbols = NULL;
-        log_warn("cannot start the helper that reads debug information: %s, call sites stay "
-                 "without names",
-                 strerror(-r));
-    }
-    return api->symbols;
-}
-
 struct symbolizer *api_symbols_for(struct api *api, bool sees_all, const struct part *part)
 {
-    struct symbolizer *symbols = symbols_get(api);
-    if (symbols)
-        symbolizer_act_as(symbols,
-                          part ? acting_user(sees_all, part) : (uint32_t)SYMBOL_OWNER_NONE);
-    return symbols;
+    return symbol_pool_get(api->symbols,
+                           part ? acting_user(sees_all, part) : (uint32_t)SYMBOL_OWNER_NONE);
 }
 
 struct symbolizer *api_symbols(const struct job *job, const struct part *part)
 {
     return api_symbols_for(job->api, http_viewer(job->call)->sees_all, part);
+}
+
+void api_rest(struct api *api)
+{
+    broker_rest(api->daemon->broker);
+    symbol_pool_rest(api->symbols);
+    traces_rest(api->daemon->traces);
 }
 
 bool api_goes_on(size_t done, size_t all, void *context)

@@ -20,6 +20,7 @@
 #include "pin/reason.h"
 #include "pin/settings.h"
 #include "pin/state_read.h"
+#include "query/document.h"
 
 enum { ROWS_MAX = 200 };
 
@@ -69,7 +70,7 @@ static void blocks_json(struct json *json, const struct pin_state *s, struct sym
         json_object_begin(json);
         snprintf(text, sizeof(text), "0x%" PRIx64, b->address);
         json_field_string(json, "address", text);
-        json_field_bool(json, "pinned", b->pinned && s->mode != PIN_SHADOW);
+        json_field_bool(json, "is_pinned", b->pinned && s->mode != PIN_SHADOW);
         json_field_u64(json, "bytes", b->bytes);
         json_field_u64(json, "copies", b->copies[0] + b->copies[1]);
         json_field_double(json, "missed", (double)b->missed_ns / 1e9);
@@ -116,7 +117,7 @@ static void sites_json(struct json *json, const struct pin_state *s, struct symb
         json_field_u64(json, "copies", site->copies[0] + site->copies[1]);
         json_field_double(json, "missed", (double)site->missed_ns / 1e9);
         json_field_double(json, "saved", (double)site->saved_ns / 1e9);
-        json_field_u64(json, "pinned_bytes", s->mode == PIN_SHADOW ? 0 : site->pinned_bytes);
+        json_field_u64(json, "registered", s->mode == PIN_SHADOW ? 0 : site->pinned_bytes);
         json_object_end(json);
     }
     json_array_end(json);
@@ -128,35 +129,35 @@ static void answer(struct job *job, const struct pin_state *s)
     struct wish *wish = job->more;
     struct symbolizer *names = api_symbols(job, &job->part);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.pinning/2");
+    api_json_begin(json, "memoir.pinning/3");
     json_field_i64(json, "pid", wish->pid);
     json_field_string(json, "mode", pin_mode_word((enum pin_mode)s->mode));
-    json_field_u64(json, "pinned_bytes", s->mode == PIN_SHADOW ? 0 : s->registered_bytes);
-    json_field_u64(json, "pinned_peak_bytes", s->mode == PIN_SHADOW ? 0 : s->registered_peak);
-    json_field_u64(json, "own_pinned_bytes", s->own_bytes);
-    json_field_u64(json, "live_bytes", s->live_bytes);
+    json_field_u64(json, "registered", s->mode == PIN_SHADOW ? 0 : s->registered_bytes);
+    json_field_u64(json, "registered_peak", s->mode == PIN_SHADOW ? 0 : s->registered_peak);
+    json_field_u64(json, "own_pinned", s->own_bytes);
+    json_field_u64(json, "live", s->live_bytes);
     uint64_t kernel;
     if (pin_kernel_pinned("/proc/vmstat", &kernel) == 0)
-        json_field_u64(json, "kernel_pinned_bytes", kernel);
+        json_field_u64(json, "kernel_pinned", kernel);
     else
-        json_field_null(json, "kernel_pinned_bytes");
+        json_field_null(json, "kernel_pinned");
     if (s->budget_bytes == UINT64_MAX)
-        json_field_null(json, "budget_bytes");
+        json_field_null(json, "budget");
     else
-        json_field_u64(json, "budget_bytes", s->budget_bytes);
+        json_field_u64(json, "budget", s->budget_bytes);
     json_field_double(json, "saved", (double)s->saved_ns / 1e9);
     json_field_double(json, "missed", (double)s->missed_ns / 1e9);
     json_field_double(json, "cost", (double)s->cost_ns / 1e9);
     json_field_u64(json, "staged_copies", s->staged_copies);
-    json_field_u64(json, "staged_bytes", s->staged_bytes);
+    json_field_u64(json, "staged", s->staged_bytes);
     json_field_double(json, "staged_saved", (double)s->staged_saved_ns / 1e9);
-    json_field_u64(json, "touched_ahead_bytes", s->touched_bytes);
+    json_field_u64(json, "touched_ahead", s->touched_bytes);
     json_field_u64(json, "failures", s->failures + s->unregister_failed);
     json_field_u64(json, "not_shown_blocks", s->not_shown);
     json_field_bool(json, "calibrated", s->calibrated);
     blocks_json(json, s, names, wish->pid);
     sites_json(json, s, names, wish->pid);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 static void run(struct job *job)

@@ -165,8 +165,7 @@ static void answer(struct http_call *call, struct daemon *daemon, const char *na
     struct buffer where = BUFFER_INIT(4 * QUERY_TEXT_MAX);
     struct query_spec asked = api_spec_of(call), spec;
     int r = query_view_spec(query_view_find(name), &asked, &where, &spec);
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX) /* as elsewhere: all that an answer may have */
-        spec.limit = ASKING_ROWS_MAX;
+    spec.limit = asking_limit(spec.limit);
     if (r < 0)
         api_failed(call, "the query failed", r);
     else

@@ -17,6 +17,7 @@
 #include "ledger/proc.h"
 #include "profile/book_names.h"
 #include "profile/site_names.h"
+#include "query/document.h"
 
 /* ---- looking ---- */
 
@@ -65,7 +66,7 @@ static void site_json(struct json *json, const struct heap_scan_site *row, struc
     json_field_string(json, "via", site ? site->via : NULL);
     json_field_string(json, "frame", site ? site->frame : NULL);
     json_field_string(json, "function", site ? site->function : NULL);
-    json_field_string(json, "file", site ? site->file : NULL);
+    json_field_string(json, "source_file", site ? site->file : NULL);
     json_object_end(json);
 }
 
@@ -75,23 +76,23 @@ static void tell(struct job *job, const struct heap_scan_found *found, struct bo
     MEMOIR_CLEANUP(site_names_freep)
     struct site_names *symbols = symbolizer ? site_names_over(symbolizer) : NULL;
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.scan/1");
+    api_json_begin(json, "memoir.scan/2");
     json_field_i64(json, "pid", job->part.pid);
     json_field_string(json, "program", job->part.name);
     json_field_bool(json, "proof", found->whole);
-    json_field_u64(json, "unread_bytes", found->unread_bytes);
+    json_field_u64(json, "unread", found->unread_bytes);
     json_field_double(json, "stood_still", (double)(found->stood_ns / 1000) / 1e6);
     sum_json(json, "lost", &found->sums[SCAN_LOST]);
     sum_json(json, "indirectly_lost", &found->sums[SCAN_INDIRECT]);
     sum_json(json, "reachable", &found->sums[SCAN_REACHABLE]);
     sum_json(json, "inherited_lost", &found->inherited);
-    json_field_u64(json, "sites_more", found->sites_more);
+    json_field_u64(json, "sites_left_out", found->sites_more);
     json_key(json, "sites");
     json_array_begin(json);
     for (size_t i = 0; i < found->n_sites && i < HEAP_SCAN_SITES; i++)
         site_json(json, &found->sites[i], names, symbols);
     json_array_end(json);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 static void problem(struct job *job, int error)

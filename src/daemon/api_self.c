@@ -272,7 +272,7 @@ static void http_self_json(struct http *http, struct api *api, struct json *json
         {"streams", f.streams},
         {"waiting", f.waiting},
         {"cache_entries", f.cache_entries},
-        {"cache_bytes", f.cache_bytes},
+        {"cache_size", f.cache_bytes},
         {"worker_waiting", chores_waiting(api->chores)},
     };
     json_key(json, "http");
@@ -286,7 +286,7 @@ void api_answer_self(struct http_call *call, void *context)
 {
     struct daemon *daemon = context;
     struct json *json = http_json(call);
-    api_json_begin(json, "memoir.self/1");
+    api_json_begin(json, "memoir.self/2");
     process_json(daemon->api, json);
     loop_json(daemon, json);
     books_json(daemon, json);

@@ -18,6 +18,7 @@
 #include "ledger/driver.h"
 #include "ledger/ledger.h"
 #include "ledger/proc.h"
+#include "query/document.h"
 
 /* What was asked for; read on the loop's thread. */
 struct wish {
@@ -66,6 +67,9 @@ static void refuse(struct http_call *call, const struct wish *wish, int error)
     case -ESRCH:
         http_problem(call, 404, "not-traced", "%s", traces_error(error));
         break;
+    case -EPERM:
+        http_problem(call, 403, "not-yours", "%s", traces_error(error));
+        break;
     case -E2BIG:
         http_problem(call, 500, "too-large", "%s", traces_error(error));
         break;
@@ -90,13 +94,10 @@ static void row_json(const struct traces_row *row, struct json *json)
 static void run_traced(struct job *job)
 {
     struct wish *wish = job->more;
-    const struct buffer *list;
     MEMOIR_CLEANUP(freep)
     struct traces_row *rows = NULL;
     size_t n = 0;
-    int r = traces_list(job->api->daemon->traces, wish->socket, &list);
-    if (r == 0)
-        r = traces_rows(list, &wish->viewer, &rows, &n);
+    int r = traces_list(job->api->daemon->traces, wish->socket, &wish->viewer, &rows, &n);
     if (r < 0 && r != -ENOTCONN) {
         refuse(job->call, wish, r);
         return;
@@ -105,7 +106,7 @@ static void run_traced(struct job *job)
                         : wish->state == TRACING_RUNNING ? "starting" /* it has just ended */
                                                          : tracing_state_name(wish->state);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.traced/1");
+    api_json_begin(json, "memoir.traced/2");
     json_field_string(json, "state", state);
     json_field_string(json, "problem", wish->why);
     json_key(json, "processes");
@@ -113,7 +114,7 @@ static void run_traced(struct job *job)
     for (size_t i = 0; i < n; i++)
         row_json(&rows[i], json);
     json_array_end(json);
-    json_object_end(json);
+    query_document_end(json);
 }
 
 void api_answer_traced(struct http_call *call, void *context)
@@ -126,11 +127,11 @@ void api_answer_traced(struct http_call *call, void *context)
 
 /* ---- one ---- */
 
-/* The dump, if the viewer may see it; else NULL, and the call has its problem. */
-static const struct traces_dump *dump_of(struct job *job)
+/* The dump, if the viewer may see it; else NULL, and the call has its problem. For traces_dump_unref(). */
+static struct traces_dump *dump_of(struct job *job)
 {
     const struct wish *wish = job->more;
-    const struct traces_dump *dump;
+    struct traces_dump *dump;
     int r = traces_dump(job->api->daemon->traces, wish->socket, wish->pid, &dump);
     if (r < 0) {
         refuse(job->call, wish, r);
@@ -138,6 +139,7 @@ static const struct traces_dump *dump_of(struct job *job)
     }
     if (asking_may_see(&wish->viewer, dump->identity.uid))
         return dump;
+    traces_dump_unref(&dump);
     http_problem(job->call, 403, "not-yours",
                  "process %d belongs to another user: only its user and root see its trace",
                  (int)wish->pid);
@@ -153,12 +155,10 @@ static bool goes_on(void *context)
 static void rest_find(struct job *job, pid_t pid, struct trace_view *view)
 {
     const struct wish *wish = job->more;
-    const struct buffer *list;
     MEMOIR_CLEANUP(freep)
     struct traces_row *rows = NULL;
     size_t n = 0;
-    if (traces_list(job->api->daemon->traces, wish->socket, &list) < 0 ||
-        traces_rows(list, &wish->viewer, &rows, &n) < 0)
+    if (traces_list(job->api->daemon->traces, wish->socket, &wish->viewer, &rows, &n) < 0)
         return;
     for (size_t i = 0; i < n; i++)
         if (rows[i].pid == pid) {
@@ -173,7 +173,8 @@ static void rest_find(struct job *job, pid_t pid, struct trace_view *view)
 static void run_trace(struct job *job)
 {
     const struct wish *wish = job->more;
-    const struct traces_dump *dump = dump_of(job);
+    MEMOIR_CLEANUP(traces_dump_unref)
+    struct traces_dump *dump = dump_of(job);
     struct proc_stat stat;
     if (!dump)
         return;
@@ -201,22 +202,25 @@ static void run_trace(struct job *job)
     if (view.has_driver)
         rest_find(job, dump->pid, &view);
     struct json *json = http_json(job->call);
-    api_json_begin(json, "memoir.trace/1");
+    api_json_begin(json, "memoir.trace/2");
+    pthread_mutex_lock(&dump->lock);
     int r = trace_view_json(&view, json);
-    json_object_end(json);
+    pthread_mutex_unlock(&dump->lock);
+    query_document_end(json);
     if (r < 0)
         api_failed(job->call, "the trace could not be told", r);
 }
 
 static void run_dump(struct job *job)
 {
-    const struct traces_dump *dump = dump_of(job);
+    MEMOIR_CLEANUP(traces_dump_unref)
+    struct traces_dump *dump = dump_of(job);
     char name[64];
     if (!dump)
         return;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer copy = BUFFER_INIT(HTTP_ANSWER_MAX);
-    buffer_append(&copy, dump->bytes->data, dump->bytes->len);
+    buffer_append(&copy, dump->bytes.data, dump->bytes.len);
     snprintf(name, sizeof(name), "memoir-%d.trace", (int)dump->pid);
     http_body(job->call, "application/octet-stream", name, &copy);
 }
@@ -271,7 +275,8 @@ void api_answer_trace_dump(struct http_call *call, void *context)
 static void run_switch(struct job *job)
 {
     const struct wish *wish = job->more;
-    int r = traces_switch(job->api->daemon->traces, wish->socket, wish->pid, wish->on);
+    int r =
+        traces_switch(job->api->daemon->traces, wish->socket, wish->pid, wish->on, &wish->viewer);
     if (r < 0) {
         refuse(job->call, wish, r);
         return;

@@ -74,11 +74,17 @@ static const char *space_word(uint8_t space, uint8_t class)
 
 static void device_json(int32_t device, struct json *json)
 {
-    json_key(json, "device");
+    json_key(json, "ordinal");
     if (device >= 0)
         json_i64(json, device);
     else
         json_null(json);
+}
+
+static void known_json(const char *key, bool known, uint64_t value, struct json *json)
+{
+    json_key(json, key);
+    known ? json_u64(json, value) : json_null(json);
 }
 
 static void place_json(struct trace_view *v, uint32_t site, uint8_t space, uint8_t class,
@@ -100,15 +106,15 @@ static void totals_json(const struct trace_view *v, const struct trace_totals *t
     json_key(json, "totals");
     json_object_begin(json);
     json_field_u64(json, "events", t->events);
-    json_field_u64(json, "live_blocks", t->live_blocks);
-    json_field_u64(json, "live_bytes", t->live_bytes);
-    json_field_u64(json, "peak_bytes", t->peak_bytes);
-    json_field_u64(json, "device_bytes", t->device_bytes);
-    json_field_u64(json, "device_peak_bytes", t->device_peak_bytes);
+    json_field_u64(json, "blocks", t->live_blocks);
+    json_field_u64(json, "bytes", t->live_bytes);
+    json_field_u64(json, "peak", t->peak_bytes);
+    json_field_u64(json, "device", t->device_bytes);
+    json_field_u64(json, "device_peak", t->device_peak_bytes);
     json_field_u64(json, "allocated_blocks", t->allocated_blocks);
-    json_field_u64(json, "allocated_bytes", t->allocated_bytes);
+    json_field_u64(json, "allocated", t->allocated_bytes);
     json_field_u64(json, "freed_blocks", t->freed_blocks);
-    json_field_u64(json, "freed_bytes", t->freed_bytes);
+    json_field_u64(json, "freed", t->freed_bytes);
     json_key(json, "copies");
     json_object_begin(json);
     flows_json(t->flow, json);
@@ -163,7 +169,7 @@ static void block_json(struct trace_view *v, const struct trace_block *b, struct
     bool recorded = b->active && b->class == TRACE_CLASS_GRAPH;
     json_field_string(json, "state", recorded ? "recorded" : states[b->state & 3]);
     moment_json(v, "start", b->start_ns, json);
-    moment_json(v, "end", b->end_ns, json);
+    moment_json(v, "ended", b->end_ns, json);
     moment_json(v, "first_copy", b->first_copy_ns, json);
     moment_json(v, "last_copy", b->last_copy_ns, json);
     json_field_u64(json, "copies", trace_block_value(b, TRACE_BY_COUNT));
@@ -271,7 +277,7 @@ static int uncopied_json(struct trace_view *v, struct json *json)
         place_json(v, rows[i].site, rows[i].space, rows[i].class, json);
         json_field_u64(json, "blocks", rows[i].blocks);
         json_field_u64(json, "bytes", rows[i].bytes);
-        json_field_u64(json, "live_bytes", rows[i].live_bytes);
+        json_field_u64(json, "live", rows[i].live_bytes);
         json_object_end(json);
     }
     json_array_end(json);
@@ -342,10 +348,10 @@ static void failure_json(struct trace_view *v, const struct trace_failure *f, st
     json_field_u64(json, "times", f->repeats + 1);
     place_json(v, f->site, f->space, TRACE_CLASS_OWN, json);
     device_json(f->device, json);
-    json_field_u64(json, "held_bytes", f->held_bytes);
+    json_field_u64(json, "held", f->held_bytes);
     json_field_u64(json, "held_blocks", f->held_blocks);
-    json_field_u64(json, "capacity_bytes", f->capacity_bytes);
-    json_field_u64(json, "used_bytes", f->used_bytes);
+    known_json("capacity", f->capacity_bytes != 0, f->capacity_bytes, json);
+    known_json("used", f->capacity_bytes != 0, f->used_bytes, json);
     json_key(json, "holders");
     json_array_begin(json);
     for (uint32_t i = 0; i < f->n_holders; i++) {
@@ -394,7 +400,7 @@ static void gaps_json(struct trace_view *v, struct json *json)
     for (size_t i = 0; i < n; i++) {
         json_object_begin(json);
         moment_json(v, "t", gaps[i].time_ns, json);
-        json_field_u64(json, "lost", gaps[i].lost);
+        json_field_u64(json, "events", gaps[i].lost);
         json_object_end(json);
     }
     json_array_end(json);
@@ -430,7 +436,7 @@ static void rest_json(const char *group, const uint64_t *sum, size_t n, struct j
     line_begin(group, true, json);
     json_field_null(json, "site");
     json_field_null(json, "space");
-    json_field_null(json, "device");
+    json_field_null(json, "ordinal");
     json_key(json, "last");
     values_json(sum, n, json);
     json_object_end(json);

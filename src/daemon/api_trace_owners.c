@@ -184,14 +184,14 @@ static void row_json(const struct owners_row *row, struct json *json)
     json_field_string(json, "kind", owners_kind_name(row->kind));
     json_field_i64(json, "bytes", row->bytes);
     json_field_string(json, "library", line ? row->library : NULL);
-    json_field_string(json, "line", line && *row->site ? row->site : NULL);
+    json_field_string(json, "site", line && *row->site ? row->site : NULL);
     json_field_string(json, "memory", line ? memories[row->memory] : NULL);
     json_key(json, "blocks");
     if (line)
         json_u64(json, row->blocks);
     else
         json_null(json);
-    json_field_bool(json, "estimate", row->estimate);
+    json_field_bool(json, "estimated", row->estimate);
     json_object_end(json);
 }
 
@@ -226,7 +226,7 @@ static int rows_json(const struct trace_view *v, const struct owned *owned, size
     if (r < 0)
         return r;
     json_object_begin(json);
-    json_field_u64(json, "driver_bytes", v->driver_bytes);
+    json_field_u64(json, "driver", v->driver_bytes);
     json_key(json, "rows");
     json_array_begin(json);
     for (size_t i = 0; i < n_rows; i++)

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "daemon/asking_world.h"
+#include "daemon/chores.h"
 #include "daemon/daemon.h"
 #include "daemon/exit_watch.h"
 #include "daemon/server.h"
@@ -60,13 +61,17 @@ static bool is_same(const struct kept *kept, const struct query_spec *spec, cons
            same_words(spec->show, own->show) && same_words(spec->sort, own->sort);
 }
 
+uint64_t asking_limit(uint64_t wanted)
+{
+    return wanted && wanted < ASKING_ROWS_MAX ? wanted : ASKING_ROWS_MAX;
+}
+
 int asking_prepare(struct asking *asking, const struct query_spec *asked, struct asked **ret_asked,
                    struct query_error *ret_error)
 {
     struct query_spec spec = *asked;
     const char *table = spec.table && *spec.table ? spec.table : query_tables()[0]->name;
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
-        spec.limit = ASKING_ROWS_MAX;
+    spec.limit = asking_limit(spec.limit);
     struct kept *kept = NULL, *oldest = &asking->kept[0];
     for (size_t i = 0; i < ASKING_KEPT && !kept; i++) {
         struct kept *k = &asking->kept[i];
@@ -236,6 +241,11 @@ void asking_exits_json(const struct asking *asking, const struct asked *asked, s
 bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid)
 {
     return query_may_see(viewer->sees_all, viewer->uid, uid);
+}
+
+uint32_t asking_user(const struct asking_viewer *viewer)
+{
+    return viewer->sees_all ? CHORES_ROOT : accountable_uid(viewer->uid);
 }
 
 int asking_new(struct daemon *daemon, struct asking **ret_asking)

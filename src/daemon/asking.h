@@ -44,6 +44,9 @@ struct asking_viewer {
 /* May the viewer see details of processes of this user: call sites, blocks, traces, commands? */
 bool asking_may_see(const struct asking_viewer *viewer, uint32_t uid);
 
+/* The user whose share of memoird's threads the viewer uses (daemon/chores.h). Any thread. */
+uint32_t asking_user(const struct asking_viewer *viewer);
+
 /* A question that is ready to be asked. The asking's, until the next asking_prepare(). */
 struct asked {
     struct query *query;
@@ -52,6 +55,9 @@ struct asked {
 
 int asking_new(struct daemon *daemon, struct asking **ret_asking);
 void asking_free(struct asking *asking); /* NULL is fine */
+
+/* How many rows an answer has, where a question wants so many; 0: as many as there may be. */
+uint64_t asking_limit(uint64_t wanted);
 
 /* The name of a user in /etc/passwd, or NULL; good until the next question. */
 const char *asking_user_name(struct asking *asking, uint32_t uid);

@@ -6,10 +6,11 @@
  * broker runs. It also starts the worker that reads debug information, which has to become nobody.
  *
  * A user can make an open or a read hang for ever (a file system of its own) and can stop or kill a process that has its
- * uid. So children are bounded per user and in all (BROKER_...), the kernel ends them when their time is up
- * (base/deadline.h), and no caller waits for them longer than for one answer. What a child sends is as trustworthy as its user.
+ * uid. So a child serves one thread of memoird and one user, children are bounded per user and in all (BROKER_...), the kernel ends
+ * them when their time is up (base/deadline.h), and no caller waits for them longer than for one answer. The time that they take is
+ * charged to the user (broker_account.h). What a child sends is as trustworthy as its user.
  *
- * Any thread. */
+ * Any thread, up to BROKER_THREADS_MAX of them between two calls of broker_rest(). No thread waits for the question of another. */
 #pragma once
 
 #include <stddef.h>
@@ -20,13 +21,11 @@
 enum {
     BROKER_USER_MAX =
         4, /* children of one user (base/accountable.h) at a time; hung ones count until they are gone */
-    BROKER_WORKERS_MAX = 8, /* symbol workers at a time, for which there is always a place, */
-    BROKER_ALL_MAX = 64,    /* and all children */
-    BROKER_OPEN_MS = 5000,  /* for one open, on a busy machine, too, */
-    BROKER_OPENS_MS = 8000, /* and for all until broker_rest() */
-    BROKER_IDLE_MS = 2000,  /* after which a child without questions ends */
-    BROKER_BLAME_S = 30,    /* after a timeout nothing is tried for that user */
-    BROKER_BLAMED_MAX = 64, /* users who are remembered for that */
+    BROKER_WORKERS_MAX = 16, /* symbol workers at a time, for which there is always a place, */
+    BROKER_ALL_MAX = 256,    /* and all children */
+    BROKER_THREADS_MAX = 16, /* that ask */
+    BROKER_OPEN_MS = 5000,   /* for one open, on a busy machine, too */
+    BROKER_IDLE_MS = 2000,   /* after which a child without questions ends */
 };
 
 struct broker;
@@ -42,15 +41,16 @@ struct symbol_worker_setup;
 int broker_start(struct broker **ret_broker);
 void broker_free(struct broker *broker); /* NULL is fine */
 
-/* All below: -EPERM without a broker (NULL) or for uid 0; -ETIMEDOUT, also for a while after one; -ECHILD: the child ended,
- * or too many of this user hang already; -EPIPE: the broker is gone; what the user gets from the kernel. */
+/* All below: -EPERM without a broker (NULL) or for uid 0; -ETIMEDOUT, also for a while after the account of the user was used up;
+ * -ECHILD: the child ended, or too many of this user hang already; -EBUSY: too many threads ask; -EPIPE: the broker is gone; what the
+ * user gets from the kernel. */
 
 /* Open a regular file as a user: a descriptor. What a process has mapped (wanted->mapped) is opened only if the user may
  * trace that process. Files that can hang are refused (-EOPNOTSUPP; daemon/steady_file.h). */
 int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted);
 
-/* The child for opens stays for the next one of the same user and process; let it end now. Call it between the
- * questions of two callers: from here on the time that opens take counts anew. */
+/* The child that answered this thread stays for its next question about the same user and process; let it end now. Each thread calls
+ * this when it has no more questions for the moment. */
 void broker_rest(struct broker *broker);
 
 /* Search the heap of a process as a user, who must be allowed to trace it. */

@@ -141,6 +141,7 @@ static void serve(int socket)
     while (deadline_set(BROKER_IDLE_MS), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
         struct broker_answer answer = {0};
         int fd = -1;
+        uint64_t begin_ns = cpu_ns();
         deadline_set((uint64_t)q.timeout_ms + GRACE_MS);
         q.in_root[BROKER_PATH_MAX - 1] = q.path[BROKER_PATH_MAX - 1] = '\0';
         if (q.task == BROKER_TASK_OPEN) {
@@ -151,12 +152,11 @@ static void serve(int socket)
         } else if (q.task == BROKER_TASK_SCAN) {
             answer.result = heap_scan_look(&q.scan, &answer.scanned);
         } else if (q.task == BROKER_TASK_EXPLAIN) {
-            uint64_t begin_ns = cpu_ns();
             answer.result = explain_take(q.pid, &answer.explain);
-            answer.cpu_ns = cpu_ns() - begin_ns;
         } else {
             answer.result = -EINVAL;
         }
+        answer.cpu_ns = cpu_ns() - begin_ns;
         int r = broker_send(socket, &answer, sizeof(answer), fd);
         if (fd >= 0)
             close(fd);

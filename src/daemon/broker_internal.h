@@ -1,6 +1,8 @@
 /* Inside the broker: what crosses its sockets, and the calls between its files. */
 #pragma once
 
+#include <sys/types.h>
+
 #include "daemon/heap_scan.h"
 #include "explain/explain.h"
 #include "site/symbol_worker.h"
@@ -38,11 +40,17 @@ struct broker_question {
 /* And its answer, with a descriptor where a file was opened. */
 struct broker_answer {
     int64_t result;  /* 0 or -errno */
-    uint64_t cpu_ns; /* of BROKER_TASK_EXPLAIN */
+    uint64_t cpu_ns; /* that it took the child, as the child says */
     struct heap_ages_found found;
     struct heap_scan_found scanned;
     struct explain explain;
 };
+
+/* broker.c: start the broker's process; then rights to become other users are given up for good, whether or not that worked.
+ * 0 with its PID and our end of its socket; -EPERM without these rights; -errno. */
+int broker_process_start(pid_t *ret_pid, int *ret_socket);
+/* Closes the socket and waits for its end. */
+void broker_process_end(pid_t pid, int socket);
 
 /* packets.c: one packet with at most one descriptor (-1: none). Sending fails with -EPIPE or -errno; receiving gives
  * -EPIPE at the end and for a packet of another size. */

@@ -2,19 +2,16 @@
 #include "daemon/climbing.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/accountable.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/asking.h"
-#include "daemon/broker.h"
 #include "daemon/chores.h"
+#include "daemon/climbing_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/hosts.h"
 #include "daemon/loop.h"
@@ -24,53 +21,6 @@
 #include "ledger/leaks.h"
 #include "ledger/ledger.h"
 #include "profile/suspects.h"
-
-enum { NAME_BYTES = 64 };
-
-struct climber {
-    struct outside watch;
-    uint64_t start_ticks; /* with watch.pid the identity */
-    uint32_t uid;         /* UINT32_MAX: not known */
-    uint32_t payer;       /* the user whose places it takes (base/accountable.h) */
-    char program[NAME_BYTES];
-    uint64_t top_bytes, grown_ns; /* the most it had, and when that rose */
-    bool refused;                 /* its mappings may not be read */
-};
-
-/* What a process had at the last look at all of them. */
-struct seen {
-    pid_t pid;
-    uint64_t start_ticks, rss_bytes;
-    bool left_out; /* it is counted as such */
-};
-
-/* An explanation that is taken on the thread; the thread's until `done`. */
-struct errand {
-    struct daemon *daemon;
-    bool open;
-    pid_t pid;
-    uint64_t start_ticks, begin_ns, cost_ns;
-    uint32_t uid;
-    struct explain *explain;
-    int result;
-    atomic_bool done;
-};
-
-struct climbing {
-    struct daemon *daemon;
-    struct loop_source *timer;
-    struct chores *chores;
-    uint64_t needs_ns, interval_ns;
-    uint64_t rounds, host_ns; /* of the table that was looked at last */
-    struct seen *seen;        /* by pid */
-    size_t n_seen;
-    struct climber *climbers[CLIMBING_MAX];
-    size_t n;
-    struct errand errand;
-    int64_t credit_ns; /* time that explanations may take; below 0: none begins */
-    uint64_t credited_ns;
-    struct climbing_facts facts;
-};
 
 /* ---- who is watched ---- */
 
@@ -87,7 +37,7 @@ static void drop(struct climbing *g, size_t i)
     g->climbers[i] = g->climbers[--g->n];
 }
 
-static struct climber *find(const struct climbing *g, pid_t pid, uint64_t start_ticks)
+struct climber *climbing_find(const struct climbing *g, pid_t pid, uint64_t start_ticks)
 {
     for (size_t i = 0; i < g->n; i++)
         if (g->climbers[i]->watch.pid == pid && g->climbers[i]->start_ticks == start_ticks)
@@ -197,7 +147,7 @@ static void scan_rows(struct climbing *g, struct host_process *const *rows, size
         *now =
             (struct seen){row->pid, row->start_ticks, row->rss_bytes, before && before->left_out};
         if (before && row->rss_bytes > before->rss_bytes + CLIMBING_STEP &&
-            !find(g, row->pid, row->start_ticks) && !has_book(g, row->pid))
+            !climbing_find(g, row->pid, row->start_ticks) && !has_book(g, row->pid))
             found[n_found++] = (struct candidate){row, row->rss_bytes - before->rss_bytes, now};
     }
     if (!seen)
@@ -241,116 +191,6 @@ static void scan(struct climbing *g, uint64_t now_ns)
     hosts_unlock(hosts);
 }
 
-/* ---- what they are made of ---- */
-
-/* CPU time of children that have ended: explanations are taken in one. Others count, too, where they end at the same time. */
-static uint64_t children_ns(void)
-{
-    struct rusage usage;
-    if (getrusage(RUSAGE_CHILDREN, &usage) < 0)
-        return 0;
-    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * NS_PER_S +
-           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
-}
-
-/* With the rights of the user who is shown what was found: of a set-uid program he started, or of one that took the PID, he may see no
- * mappings. And what a user wrote is not interpreted as root. */
-static void errand_run(void *context)
-{
-    struct errand *e = context;
-    uint64_t begin_ns = clock_monotonic_ns();
-    if (geteuid() == 0 && e->uid != 0) {
-        e->result = broker_explain(e->daemon->broker, e->uid, e->pid, OUTSIDE_EXPLAIN_MS,
-                                   e->explain, &e->cost_ns);
-        if (e->result < 0)
-            e->cost_ns = clock_monotonic_ns() - begin_ns;
-    } else {
-        uint64_t before_ns = children_ns();
-        e->result = explain_take_apart(e->pid, e->uid, OUTSIDE_EXPLAIN_MS, e->explain);
-        e->cost_ns = children_ns() - before_ns;
-    }
-    atomic_store_explicit(&e->done, true, memory_order_release);
-}
-
-static void errand_drop(void *context)
-{
-    struct errand *e = context;
-    e->result = -ECANCELED;
-    atomic_store_explicit(&e->done, true, memory_order_release);
-}
-
-static void errand_end(struct climbing *g)
-{
-    struct errand *e = &g->errand;
-    struct climber *c = find(g, e->pid, e->start_ticks);
-    int64_t least_ns = -(int64_t)(CLIMBING_AHEAD_MS * NS_PER_MS);
-    g->credit_ns -= (int64_t)e->cost_ns;
-    g->credit_ns = g->credit_ns > least_ns ? g->credit_ns : least_ns;
-    g->facts.explanations++;
-    g->facts.explain_ns += e->cost_ns;
-    if (c && e->result == 0) {
-        outside_explained(&c->watch, MEMOIR_TAKE(e->explain), e->begin_ns, e->cost_ns);
-    } else if (c) {
-        outside_explained(&c->watch, NULL, e->begin_ns, e->cost_ns);
-        c->refused = e->result == -EACCES || e->result == -EPERM;
-    }
-    free(e->explain);
-    e->explain = NULL;
-    e->open = false;
-}
-
-static uint64_t bytes_now(const struct climber *c)
-{
-    return c->watch.n ? c->watch.points[c->watch.n - 1].alloc_bytes : 0;
-}
-
-static bool is_large(const struct climber *c)
-{
-    return bytes_now(c) > (uint64_t)CLIMBING_EXPLAIN_GB << 30;
-}
-
-static bool is_due(const struct climbing *g, const struct climber *c, uint64_t now_ns)
-{
-    const struct outside *w = &c->watch;
-    uint64_t since_ns = now_ns - w->begin_ns, bytes = bytes_now(c);
-    if (c->refused || is_large(c) || now_ns < w->explain_ns)
-        return false;
-    if (!w->first)
-        return w->n >= CLIMBING_LOOKS / 6 && bytes >= w->points[0].alloc_bytes + CLIMBING_EARLY;
-    if (w->last_ns == w->first_ns)
-        return since_ns - w->first_ns >= g->needs_ns / 2 &&
-               bytes >= w->first->rss_bytes + CLIMBING_LATER;
-    return since_ns - w->last_ns >= CLIMBING_AGAIN * g->needs_ns && outside_due(w, now_ns);
-}
-
-/* Explanations: none, one, or two. */
-static int known(const struct climber *c)
-{
-    return !c->watch.first ? 0 : c->watch.last_ns == c->watch.first_ns ? 1 : 2;
-}
-
-static void errand_begin(struct climbing *g, struct climber *c, uint64_t now_ns)
-{
-    struct errand *e = &g->errand;
-    if (!g->chores && chores_new("memoird-climb", &g->chores) < 0)
-        return;
-    e->explain = calloc(1, sizeof(*e->explain));
-    if (!e->explain)
-        return;
-    e->daemon = g->daemon;
-    e->pid = c->watch.pid;
-    e->start_ticks = c->start_ticks;
-    e->uid = c->uid;
-    e->begin_ns = now_ns;
-    e->cost_ns = 0;
-    atomic_store(&e->done, false);
-    e->open = chores_add(g->chores, 0, errand_run, errand_drop, e) == 0;
-    if (!e->open) {
-        free(e->explain);
-        e->explain = NULL;
-    }
-}
-
 /* ---- in turn ---- */
 
 static void look(struct climbing *g, uint64_t now_ns)
@@ -358,7 +198,7 @@ static void look(struct climbing *g, uint64_t now_ns)
     for (size_t i = g->n; i-- > 0;) {
         struct climber *c = g->climbers[i];
         bool ended = outside_note(&c->watch, now_ns) < 0;
-        uint64_t bytes = bytes_now(c);
+        uint64_t bytes = climber_bytes(c);
         if (bytes > c->top_bytes + CLIMBING_STEP) {
             c->top_bytes = bytes;
             c->grown_ns = now_ns;
@@ -368,27 +208,6 @@ static void look(struct climbing *g, uint64_t now_ns)
     }
 }
 
-/* Time passes: more explanations may be taken. */
-static void credit(struct climbing *g, uint64_t now_ns)
-{
-    int64_t most_ns = (int64_t)(CLIMBING_AHEAD_MS * NS_PER_MS);
-    g->credit_ns += (int64_t)((now_ns - g->credited_ns) / CLIMBING_SHARE);
-    g->credit_ns = g->credit_ns < most_ns ? g->credit_ns : most_ns;
-    g->credited_ns = now_ns;
-}
-
-/* The one that is due and of which the least is known; NULL: none is. */
-static struct climber *next_due(const struct climbing *g, uint64_t now_ns)
-{
-    struct climber *next = NULL;
-    for (size_t i = 0; i < g->n; i++) {
-        struct climber *c = g->climbers[i];
-        if (is_due(g, c, now_ns) && (!next || known(c) < known(next)))
-            next = c;
-    }
-    return next;
-}
-
 static void on_timer(void *context)
 {
     struct climbing *g = context;
@@ -396,12 +215,7 @@ static void on_timer(void *context)
     if (g->rounds++ % CLIMBING_SCAN == 0)
         scan(g, now_ns);
     look(g, now_ns);
-    if (g->errand.open && atomic_load_explicit(&g->errand.done, memory_order_acquire))
-        errand_end(g);
-    credit(g, now_ns);
-    struct climber *due = g->errand.open || g->credit_ns < 0 ? NULL : next_due(g, now_ns);
-    if (due)
-        errand_begin(g, due, now_ns);
+    climbing_explain(g, now_ns);
 }
 
 static void climbing_freep(struct climbing **climbing)
@@ -467,13 +281,13 @@ static bool row_make(struct climbing *g, struct climber *c, struct suspect *ret)
 {
     struct detect_result result;
     struct outside_verdict grew = {0};
-    if (known(c) < 2 && !c->refused && !is_large(c))
+    if (climber_known(c) < 2 && !c->refused && !climber_is_large(c))
         return false;
     detect_judge(c->watch.points, c->watch.n,
                  &(struct detect_options){.needs_ns = g->needs_ns, .level_only = true}, &result);
     if (!leaks_level_tells(&result))
         return false;
-    if (known(c) == 2)
+    if (climber_known(c) == 2)
         outside_judge_all(&c->watch, &grew);
     if (grew.kind == EXPLAIN_FILE)
         return false;

@@ -19,9 +19,11 @@ enum {
     CLIMBING_MAX = 32,   /* processes watched at a time; what grows beyond them is counted */
     CLIMBING_LOOKS = 60, /* in the time that a verdict needs */
     CLIMBING_INTERVAL_MIN_MS = 10,
-    CLIMBING_SCAN = 5,        /* of these, one look at all processes */
-    CLIMBING_SHARE = 200,     /* explanations take one part in so many of the time, */
-    CLIMBING_AHEAD_MS = 300,  /* ahead of it at most so much, */
+    CLIMBING_SCAN = 5,       /* of these, one look at all processes */
+    CLIMBING_SHARE = 200,    /* explanations take one part in so many of the time, */
+    CLIMBING_AHEAD_MS = 300, /* ahead of it at most so much, */
+    CLIMBING_REST =
+        10, /* times as long as a late one took, none of its user is explained; more if it happens again */
     CLIMBING_AGAIN = 5,       /* those of one process come again after so many times needs_ns, */
     CLIMBING_EXPLAIN_GB = 16, /* and larger processes get none */
     CLIMBING_STEP = 64 << 10, /* bytes of growth that make a process worth watching */

@@ -173,8 +173,7 @@ int clustering_query(struct clustering *c, const struct query_spec *spec,
     struct query_spec limited = *spec;
     if (!c || !c->cluster)
         return -ENOTCONN;
-    if (!limited.limit || limited.limit > ASKING_ROWS_MAX)
-        limited.limit = ASKING_ROWS_MAX;
+    limited.limit = asking_limit(limited.limit);
     int r = query_new(&limited, &query, ret_error);
     if (r < 0)
         return r;
@@ -269,7 +268,7 @@ static void member_json(const struct member *m, uint64_t now, struct json *json)
     else
         json_null(json);
     json_field_u64(json, "answers", m->answers);
-    json_field_u64(json, "missed", m->missed);
+    json_field_u64(json, "unanswered", m->missed);
     json_field_u64(json, "rejected", m->rejected);
     json_field_double(json, "clock_offset",
                       (double)(m->clock_offset_ns / (int64_t)NS_PER_MS) / 1000);

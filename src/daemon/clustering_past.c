@@ -11,7 +11,6 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "daemon/api_internal.h"
-#include "daemon/broker.h"
 #include "daemon/chores.h"
 #include "daemon/clustering_internal.h"
 #include "daemon/daemon.h"
@@ -22,7 +21,8 @@
 #include "history/tier.h"
 #include "query/query.h"
 
-enum { PATH_BYTES = 4096 + 64, USER = CHORES_USERS - 1 };
+enum { PATH_BYTES = 4096 + 64 };
+#define OTHER_NODES (UINT32_MAX - 1) /* in chores: viewers of other nodes, who are no user here */
 
 /* The loop's until it is given to the thread, the thread's then; `question` and `ask` are under visits_lock. */
 struct clustering_past {
@@ -128,7 +128,7 @@ static void explain_on_thread(void *context)
     query_result_free(result);
     if (r < 0)
         snprintf(why, sizeof(why), "the mappings could not be read: %s", strerror(-r));
-    broker_rest(past->clustering->daemon->broker);
+    api_rest(past->clustering->daemon->api);
     deliver(past, &out, why[0] ? why : NULL);
     buffer_release(&out);
 }
@@ -149,7 +149,10 @@ static void begin(struct clustering *c, const struct clustering_work *work,
     pthread_mutex_lock(&c->visits_lock);
     LIST_INSERT_HEAD(&c->pasts, past, link);
     pthread_mutex_unlock(&c->visits_lock);
-    if (!api || !api->chores || chores_add(api->chores, USER, run, on_drop, past) < 0)
+    uint32_t user = asking_user(&work->viewer);
+    if (!work->ask && user == UINT32_MAX)
+        user = OTHER_NODES;
+    if (!api || !api->chores || chores_add(api->chores, user, run, on_drop, past) < 0)
         deliver(past, NULL, "busy: too many questions wait");
 }
 

@@ -96,8 +96,7 @@ int explaining_new(struct daemon *daemon, const struct query_spec *asked,
     struct explaining *x = calloc(1, sizeof(*x));
     if (!x)
         return -ENOMEM;
-    if (!spec.limit || spec.limit > ASKING_ROWS_MAX)
-        spec.limit = ASKING_ROWS_MAX;
+    spec.limit = asking_limit(spec.limit);
     x->daemon = daemon;
     x->viewer = *viewer;
     const char *node = clustering_node_name(daemon->clustering);

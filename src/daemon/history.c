@@ -254,7 +254,7 @@ int history_new(const char *state_path, const struct history_settings *settings,
     if (r == 0)
         r = recorder_new(history_boot(), flush_s, &h->recorder);
     if (r == 0)
-        r = history_host_new(hosts, &h->host);
+        r = history_host_new(hosts, clock_monotonic_ns(), &h->host);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a full disk, no reason to die */
     if (r == 0)
         r = worker_start(&h->worker, "history", WRITER_NICE, run, h);

@@ -4,9 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/accountable.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/hosts.h"
 #include "history/sample.h"
@@ -24,20 +23,18 @@ struct history_host {
     uint64_t began_ns;
     uint64_t filled_ns; /* CLOCK_MONOTONIC: when the last picture was filled */
     struct host_join join;
-    struct candidate *candidates;
-    size_t size;
 };
 
-/* What host_process.user_data says: it is in the picture by its book, was in the last one, or was noted the last time. */
+/* What host_process.user_data says: its book is in the picture; its book was in the last one; it was noted in the last one. */
 static char in_picture, was_in_picture, noted;
 
-int history_host_new(struct hosts *hosts, struct history_host **ret_host)
+int history_host_new(struct hosts *hosts, uint64_t now_ns, struct history_host **ret_host)
 {
     struct history_host *host = calloc(1, sizeof(*host));
     if (!host)
         return -ENOMEM;
     host->hosts = hosts;
-    host->began_ns = host->filled_ns = clock_monotonic_ns();
+    host->began_ns = host->filled_ns = now_ns;
     *ret_host = host;
     return 0;
 }
@@ -47,7 +44,6 @@ void history_host_free(struct history_host *host)
     if (!host)
         return;
     host_join_release(&host->join);
-    free(host->candidates);
     free(host);
 }
 
@@ -55,24 +51,26 @@ void history_host_free(struct history_host *host)
 static void sizes_copy(const struct history_host *host, struct sample_process *to,
                        const struct host_process *from)
 {
+    /* One that was not in the last picture may have been measured while it was too young for it. */
+    uint64_t before_ns = from->user_data ? 0 : HISTORY_HOST_PSS_S * NS_PER_S;
     to->has_rss = from->valid & HOST_HAS_MEMORY;
     to->rss_bytes = from->rss_bytes;
-    uint64_t since_ns = host->filled_ns;
-    if (!from->user_data) /* not in the last picture: measured while it was too young for one */
-        since_ns -= HISTORY_HOST_PSS_S * NS_PER_S;
-    to->has_pss = to->has_rss && from->valid & HOST_HAS_PSS && from->pss_ns >= since_ns;
+    to->has_pss =
+        to->has_rss && from->valid & HOST_HAS_PSS && from->pss_ns + before_ns >= host->filled_ns;
     to->pss_bytes = from->pss_bytes;
 }
 
 /* ---- those that keep books ---- */
 
-/* For a process that is younger than the table. */
+/* For a process that is younger than the table. One that is exiting has no memory any more; 0 is no PID. */
 static void look_at(struct sample_process *p)
 {
     struct proc_stat stat;
-    p->has_rss = proc_stat_read(p->claim.pid, &stat) == 0 && !stat.dead && stat.rss_bytes > 0 &&
-                 proc_same_start(stat.start_ticks, p->claim.start_ticks);
-    p->rss_bytes = p->has_rss ? stat.rss_bytes : 0;
+    if (proc_stat_read(p->claim.pid, &stat) < 0 || stat.rss_bytes == 0 ||
+        !proc_same_start(stat.start_ticks, p->claim.start_ticks))
+        return;
+    p->has_rss = true;
+    p->rss_bytes = stat.rss_bytes;
 }
 
 /* Of several books of one process, the one that joins its row gets its sizes, so that they count once. */
@@ -84,7 +82,7 @@ static int fill_known(struct history_host *host, const struct host *table, struc
         return r;
     for (size_t i = 0; i < sample->n_processes; i++) {
         struct sample_process *p = &sample->processes[i];
-        if (!host_join_add(join, &p->claim, (uint32_t)i) && p->claim.pid)
+        if (!host_join_add(join, &p->claim, (uint32_t)i))
             look_at(p);
     }
     for (size_t i = 0; i < join->n_rows; i++) {
@@ -109,7 +107,7 @@ static int larger_first(const void *a, const void *b)
     return (x->process->pid > y->process->pid) - (x->process->pid < y->process->pid);
 }
 
-static bool worth_it(const struct history_host *host, const struct host_process *p,
+static bool worth_it(const struct history_host *host, const struct host_process *p, uint64_t now_ns,
                      uint64_t real_ns)
 {
     const uint32_t needed = HOST_HAS_MEMORY | HOST_HAS_STAT | HOST_HAS_STATUS;
@@ -117,38 +115,23 @@ static bool worth_it(const struct history_host *host, const struct host_process 
         return false;
     if (real_ns < p->start_realtime_ns + HISTORY_HOST_AGE_S * NS_PER_S)
         return false;
-    return p->valid & HOST_HAS_COMMAND ||
-           clock_monotonic_ns() - host->began_ns > HISTORY_HOST_NAME_S * NS_PER_S;
+    return p->valid & HOST_HAS_COMMAND || now_ns >= host->began_ns + HISTORY_HOST_NAME_S * NS_PER_S;
 }
 
-static size_t collect(struct history_host *host, const struct host *table, uint64_t real_ns)
+/* One that was noted counts twice, so that processes of about the same size do not take turns. NULL without memory, or
+ * where there is none; else for free(). */
+static struct candidate *collect(const struct history_host *host, const struct host *table,
+                                 uint64_t now_ns, uint64_t real_ns, size_t *ret_n)
 {
     size_t n, kept = 0;
     struct host_process *const *rows = host_processes(table, &n);
-    if (n > host->size) {
-        struct candidate *grown = reallocarray(host->candidates, n * 2, sizeof(*grown));
-        if (!grown)
-            return 0;
-        host->candidates = grown;
-        host->size = n * 2;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (worth_it(host, rows[i], real_ns)) /* who is in has to be passed by far */
-            host->candidates[kept++] =
+    struct candidate *candidates = reallocarray(NULL, n, sizeof(*candidates));
+    for (size_t i = 0; candidates && i < n; i++)
+        if (worth_it(host, rows[i], now_ns, real_ns))
+            candidates[kept++] =
                 (struct candidate){rows[i]->rss_bytes << (rows[i]->user_data == &noted), rows[i]};
-    return kept;
-}
-
-static bool within_share(struct sample *sample, const struct host_process *p, uint64_t per_user_max)
-{
-    enum { VALUES = 2 };
-    uint32_t *taken = &sample->by_user[accountable_uid(p->uid) % SAMPLE_USERS];
-    if (p->uid != 0 && p->uid != geteuid() && *taken + VALUES > per_user_max) {
-        sample->left_out += VALUES;
-        return false;
-    }
-    *taken += VALUES;
-    return true;
+    *ret_n = kept;
+    return candidates;
 }
 
 static bool note(const struct history_host *host, struct sample *sample,
@@ -156,7 +139,7 @@ static bool note(const struct history_host *host, struct sample *sample,
 {
     struct sample_process *process = sample_add_process(sample);
     if (!process) {
-        sample->left_out++;
+        sample->left_out += HISTORY_HOST_VALUES;
         return false;
     }
     process->start_ticks = p->start_ticks;
@@ -169,18 +152,20 @@ static bool note(const struct history_host *host, struct sample *sample,
     return true;
 }
 
-static void fill_others(struct history_host *host, const struct host *table, struct sample *sample,
-                        size_t processes_max, uint64_t per_user_max)
+static void fill_others(const struct history_host *host, const struct host *table, uint64_t now_ns,
+                        struct sample *sample, size_t processes_max, uint64_t per_user_max)
 {
-    size_t n = processes_max ? collect(host, table, sample->real_ns) : 0;
+    size_t n = 0, left = processes_max;
+    MEMOIR_CLEANUP(freep)
+    struct candidate *candidates = collect(host, table, now_ns, sample->real_ns, &n);
     if (n > processes_max)
-        qsort(host->candidates, n, sizeof(*host->candidates), larger_first);
+        qsort(candidates, n, sizeof(*candidates), larger_first);
     for (size_t i = 0; i < n; i++) {
-        struct host_process *p = host->candidates[i].process;
-        p->user_data =
-            i < processes_max && within_share(sample, p, per_user_max) && note(host, sample, p)
-                ? &noted
-                : NULL;
+        struct host_process *p = candidates[i].process;
+        bool fits = left && sample_reserve(sample, p->uid, HISTORY_HOST_VALUES, per_user_max) &&
+                    note(host, sample, p);
+        p->user_data = fits ? &noted : NULL;
+        left -= fits;
     }
 }
 
@@ -189,8 +174,6 @@ static void fill_others(struct history_host *host, const struct host *table, str
 static void fill_system(const struct host *table, struct sample *sample)
 {
     const struct host_system *s = host_system(table);
-    if (sample->first_total == SIZE_MAX)
-        return;
     if (s->valid & HOST_HAS_PSI) {
         sample_add_value(sample, 0, HISTORY_PRESSURE_SOME, HISTORY_PRESSURE, s->some.avg10);
         sample_add_value(sample, 0, HISTORY_PRESSURE_FULL, HISTORY_PRESSURE, s->full.avg10);
@@ -209,15 +192,22 @@ static void fill_system(const struct host *table, struct sample *sample)
         sample_add_value(sample, 0, HISTORY_SYSTEM_PARTS + part, HISTORY_SYSTEM, s->parts[part]);
 }
 
+void history_host_fill_from(struct history_host *host, const struct host *table, uint64_t now_ns,
+                            struct sample *sample, size_t processes_max, uint64_t per_user_max)
+{
+    bool joined = fill_known(host, table, sample) == 0; /* without memory no sizes this time */
+    if (joined && processes_max)
+        fill_others(host, table, now_ns, sample, processes_max, per_user_max);
+    fill_system(table, sample);
+    host->filled_ns = now_ns;
+}
+
 void history_host_fill(struct history_host *host, struct sample *sample, size_t processes_max,
                        uint64_t per_user_max)
 {
     const struct host *table = host->hosts ? hosts_lock_idle(host->hosts) : NULL;
     if (!table)
-        return;                               /* no sizes this time */
-    if (fill_known(host, table, sample) == 0) /* without memory no sizes this time */
-        fill_others(host, table, sample, processes_max, per_user_max);
-    fill_system(table, sample);
-    host->filled_ns = clock_monotonic_ns();
+        return; /* no sizes this time */
+    history_host_fill_from(host, table, clock_monotonic_ns(), sample, processes_max, per_user_max);
     hosts_unlock(host->hosts);
 }

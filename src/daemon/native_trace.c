@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/accountable.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -63,20 +62,19 @@ void native_trace_drop(struct native_client *client)
 
 static int dump_take(struct native_trace *t)
 {
-    const struct traces_dump *dump;
+    MEMOIR_CLEANUP(traces_dump_unref)
+    struct traces_dump *dump = NULL;
     int r = traces_dump(t->traces, t->socket, t->pid, &dump);
     if (r < 0)
         return r;
     if (!asking_may_see(&t->viewer, dump->identity.uid))
         return -EPERM;
-    return buffer_append(&t->bytes, dump->bytes->data, dump->bytes->len);
+    return buffer_append(&t->bytes, dump->bytes.data, dump->bytes.len);
 }
 
 static int list_take(struct native_trace *t)
 {
-    const struct buffer *list;
-    int r = traces_list(t->traces, t->socket, &list);
-    return r < 0 ? r : traces_rows(list, &t->viewer, &t->rows, &t->n_rows);
+    return traces_list(t->traces, t->socket, &t->viewer, &t->rows, &t->n_rows);
 }
 
 static void on_thread(void *context)
@@ -139,8 +137,7 @@ static int begin(struct native_client *client)
     t->pid = (pid_t)request->pid;
     buffer_init(&t->bytes, TRACES_DUMP_MAX);
     snprintf(t->socket, sizeof(t->socket), "%s", tracing_socket(daemon->tracing));
-    unsigned user = viewer.sees_all ? 0 : 1 + accountable_uid(viewer.uid) % (CHORES_USERS - 1);
-    int r = traces_add(daemon->traces, user, on_thread, on_drop, t);
+    int r = traces_add(daemon->traces, asking_user(&viewer), on_thread, on_drop, t);
     if (r < 0) {
         free(t);
         return r;

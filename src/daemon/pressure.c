@@ -353,12 +353,12 @@ void pressure_json(const struct pressure *pressure, struct json *json)
                       (double)((clock_monotonic_ns() - pressure->since_ns) / NS_PER_MS) / 1000);
     json_field_u64(json, "changes", pressure->changes);
     json_field_bool(json, "trigger", pressure->trigger != NULL);
-    field_or_null(json, "available_bytes", memory, in->available_bytes);
-    field_or_null(json, "total_bytes", memory, in->total_bytes);
-    field_or_null(json, "headroom_bytes", limit, in->headroom_bytes);
-    field_or_null(json, "limit_bytes", limit, in->limit_bytes);
-    share_or_null(json, "stall_percent", stall, in->some_avg10);
-    share_or_null(json, "stall_all_percent", stall, in->full_avg10);
-    share_or_null(json, "stall_last_percent", stall, in->some_last);
+    field_or_null(json, "available", memory, in->available_bytes);
+    field_or_null(json, "total", memory, in->total_bytes);
+    field_or_null(json, "headroom", limit, in->headroom_bytes);
+    field_or_null(json, "cgroup_limit", limit, in->limit_bytes);
+    share_or_null(json, "pressure", stall, in->some_avg10);
+    share_or_null(json, "stall", stall, in->full_avg10);
+    share_or_null(json, "pressure_last", stall, in->some_last);
     json_object_end(json);
 }

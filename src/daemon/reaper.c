@@ -294,9 +294,13 @@ static bool retire_if_over(struct daemon *daemon, struct ledger_process *p)
     return retire_in_turn(daemon, p, cause);
 }
 
-/* Tell the writer that a daemon will retire its book, so that it leaves it there at a clean exit. */
+/* Tell the writer that a daemon will retire its book, so that it leaves it there at a clean exit. A book of
+ * another mount namespace has no name here and cannot be removed from here, so it is not marked: its writer
+ * removes it at exit, and its last figures are read through the descriptor that we keep. */
 static void book_mark(const struct daemon *daemon, const struct ledger_book *book, bool watched)
 {
+    if (book->dirfd < 0)
+        return;
     int fd = ledger_book_open(book);
     if (fd < 0)
         return;

@@ -133,7 +133,7 @@ void trace_names_json(const struct trace_names *names, uint32_t number, struct j
         line_words(frame, line, text);
     json_field_string(json, "text", frame ? text : "unknown");
     json_field_string(json, "function", line && *line->function ? line->function : NULL);
-    json_field_string(json, "file", line && *line->file ? line->file : NULL);
+    json_field_string(json, "source_file", line && *line->file ? line->file : NULL);
     json_key(json, "line");
     if (line && line->line)
         json_u64(json, line->line);

@@ -2,25 +2,28 @@
  *
  * A dump costs the observer a fork and us its loading, so one is kept per process for
  * TRACES_FRESH_MS: many viewers cost one. The observer may be gone or hang. All questions to it
- * are therefore asked by one thread of their own, each within TRACES_WAIT_MS, and nothing else
- * of memoird waits for it.
+ * are therefore asked in lanes of their own (chores.h), one question at a time, each within TRACES_WAIT_MS, and nothing
+ * else of memoird waits for it. Names in a dump are looked up with the rights of its user, who can make that slow: so
+ * each dump has a lock for it, which holds up the questions about that process only.
  *
  * Rights: the trace of a process is for its user and for viewers who see all. asking_may_see()
  * is the rule; it is applied to the user that the dump itself names, since a PID may have been
  * given to another process meanwhile. */
 #pragma once
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buffer.h"
 #include "daemon/chores.h"
 #include "trace/ask.h"
 #include "trace/history.h"
 
 struct asking_viewer;
-struct buffer;
 struct daemon;
 struct symbolizer;
 struct traces;
@@ -28,7 +31,8 @@ struct traces;
 enum {
     TRACES_FRESH_MS = 1000,
     TRACES_WAIT_MS = 5000,
-    TRACES_KEPT = 8,              /* dumps; the oldest goes */
+    TRACES_LANES = 4,
+    TRACES_KEPT = 8,              /* dumps, beside those in use by a lane; the oldest goes */
     TRACES_DUMP_MAX = 64 << 20,   /* bytes of a dump */
     TRACES_PLAIN_MAX = 256 << 20, /* the same unpacked */
     TRACES_LIST_MAX = 8 << 20,
@@ -45,7 +49,7 @@ void traces_stop(struct traces *traces);
 void traces_free(struct traces *traces); /* NULL is fine */
 
 /* As chores_add(); for the loop's thread. */
-int traces_add(struct traces *traces, unsigned user, chore_fn *run, chore_fn *drop, void *context);
+int traces_add(struct traces *traces, uint32_t user, chore_fn *run, chore_fn *drop, void *context);
 
 /* ---- in chores only ---- */
 
@@ -53,27 +57,34 @@ int traces_add(struct traces *traces, unsigned user, chore_fn *run, chore_fn *dr
 enum { TRACES_SOCKET_MAX = 108 };
 
 struct traces_dump {
+    atomic_uint refs;
+    /* Constant. */
     pid_t pid;
     uint64_t taken_ns; /* CLOCK_MONOTONIC */
-    struct buffer *bytes;
-    struct trace_history *history;
+    struct buffer bytes;
     struct trace_identity identity;
+    /* Names are put into it as they are found: under the lock. */
+    pthread_mutex_t lock;
+    struct trace_history *history;
 };
 
-/* The dump of a process, at most TRACES_FRESH_MS old. It stays the traces' and is good until the
- * chore ends. Errors: -ENOTCONN   there is no observer; or it ended meanwhile -ETIMEDOUT  it
- * does not answer -ESRCH      it does not trace the process -E2BIG      the dump is larger than
- * the limits above -EBADMSG, -ENOMEM */
+/* The dump of a process, at most TRACES_FRESH_MS old, for traces_dump_unref().
+ * Errors:
+ *   -ENOTCONN   there is no observer, or it ended meanwhile
+ *   -ETIMEDOUT  it does not answer
+ *   -ESRCH      it does not trace the process
+ *   -E2BIG      the dump is larger than the limits above
+ *   -EBADMSG, -ENOMEM */
 int traces_dump(struct traces *traces, const char *socket, pid_t pid,
-                const struct traces_dump **ret_dump);
+                struct traces_dump **ret_dump);
+void traces_dump_unref(struct traces_dump **dump); /* NULL there is fine; sets it */
 
-/* Begin or go on to record what a process calls, or stop. The same errors. */
-int traces_switch(struct traces *traces, const char *socket, pid_t pid, bool on);
+/* Begin or go on to record what a process calls, or stop. The same errors, and -EPERM: the viewer may not, since the process is
+ * not one that its user could trace (observe/plain_user.h). */
+int traces_switch(struct traces *traces, const char *socket, pid_t pid, bool on,
+                  const struct asking_viewer *viewer);
 
-/* The observer's answer to "list" (JSON), the same way. */
-int traces_list(struct traces *traces, const char *socket, const struct buffer **ret_json);
-
-/* One row of it that the viewer may see. */
+/* One row of the observer's list that the viewer may see. */
 enum { TRACES_SPACES = 8, TRACES_LOSSES = 12 };
 struct traces_row {
     pid_t pid;
@@ -97,7 +108,10 @@ struct traces_row {
     } lost[TRACES_LOSSES];
     size_t n_lost;
 };
-/* Rows for free(), by PID. -EBADMSG, -ENOMEM. */
+/* Rows for free(), by PID; the list is at most TRACES_FRESH_MS old. The same errors. */
+int traces_list(struct traces *traces, const char *socket, const struct asking_viewer *viewer,
+                struct traces_row **ret_rows, size_t *ret_n);
+/* The same from the observer's answer to "list". -EBADMSG, -ENOMEM. */
 int traces_rows(const struct buffer *json, const struct asking_viewer *viewer,
                 struct traces_row **ret_rows, size_t *ret_n);
 
@@ -108,8 +122,9 @@ void traces_row_json(const struct traces_row *row, struct json *json);
 extern const char *const traces_directions[TRACE_DIRECTIONS];
 
 /* Reads debug information with the rights of user `uid`, whose process is traced; NULL: it
- * cannot be had. */
+ * cannot be had. This thread's until traces_rest(). */
 struct symbolizer *traces_symbols(struct traces *traces, uint32_t uid);
+void traces_rest(struct traces *traces); /* NULL is fine */
 
 /* What such an error means, for people. */
 const char *traces_error(int error);

@@ -31,11 +31,11 @@ static void read_space(struct json_read *read, const struct json_text *name, str
     size_t i = row->n_spaces++;
     json_read_object(read);
     while (json_read_key(read, &key))
-        if (json_text_is(&key, "live_bytes"))
+        if (json_text_is(&key, "bytes"))
             read_figure(read, &row->spaces[i].live_bytes);
-        else if (json_text_is(&key, "live_blocks"))
+        else if (json_text_is(&key, "blocks"))
             read_figure(read, &row->spaces[i].live_blocks);
-        else if (json_text_is(&key, "allocated_bytes"))
+        else if (json_text_is(&key, "allocated"))
             read_figure(read, &row->spaces[i].allocated_bytes);
         else if (json_text_is(&key, "allocated_blocks"))
             read_figure(read, &row->spaces[i].allocated_blocks);
@@ -48,7 +48,7 @@ static void read_flow(struct json_read *read, struct trace_flow *flow)
     struct json_text key;
     json_read_object(read);
     while (json_read_key(read, &key))
-        if (json_text_is(&key, "count"))
+        if (json_text_is(&key, "copies"))
             read_figure(read, &flow->copies);
         else if (json_text_is(&key, "bytes"))
             read_figure(read, &flow->bytes);
@@ -90,13 +90,13 @@ static void read_device(struct json_read *read, struct traces_row *row)
     bool estimate;
     json_read_object(read);
     while (json_read_key(read, &key))
-        if (json_text_is(&key, "context_bytes") && json_read_u64(read, &n)) {
+        if (json_text_is(&key, "context") && json_read_u64(read, &n)) {
             row->has_context = true;
             row->context_bytes += n;
-        } else if (json_text_is(&key, "before_bytes") && json_read_u64(read, &n)) {
+        } else if (json_text_is(&key, "before") && json_read_u64(read, &n)) {
             row->has_before = true;
             row->before_bytes += n;
-        } else if (json_text_is(&key, "estimate") && json_read_bool(read, &estimate)) {
+        } else if (json_text_is(&key, "estimated") && json_read_bool(read, &estimate)) {
             row->estimate |= estimate;
         } else {
             json_read_skip(read);
@@ -129,7 +129,7 @@ static void read_row(struct json_read *read, struct traces_row *row)
             (void)json_read_bool(read, &row->off);
         } else if (json_text_is(&key, "devices")) {
             read_devices(read, row);
-        } else if (json_text_is(&key, "live_blocks")) {
+        } else if (json_text_is(&key, "blocks")) {
             read_figure(read, &row->live_blocks);
         } else if (json_text_is(&key, "spaces")) {
             json_read_object(read);
@@ -194,15 +194,15 @@ void traces_row_json(const struct traces_row *row, struct json *json)
 {
     json_field_bool(json, "off", row->off);
     json_field_u64(json, "calls", row->calls);
-    json_field_u64(json, "live_blocks", row->live_blocks);
+    json_field_u64(json, "blocks", row->live_blocks);
     json_key(json, "spaces");
     json_object_begin(json);
     for (size_t i = 0; i < row->n_spaces; i++) {
         json_key(json, row->spaces[i].name);
         json_object_begin(json);
-        json_field_u64(json, "live_bytes", row->spaces[i].live_bytes);
-        json_field_u64(json, "live_blocks", row->spaces[i].live_blocks);
-        json_field_u64(json, "allocated_bytes", row->spaces[i].allocated_bytes);
+        json_field_u64(json, "bytes", row->spaces[i].live_bytes);
+        json_field_u64(json, "blocks", row->spaces[i].live_blocks);
+        json_field_u64(json, "allocated", row->spaces[i].allocated_bytes);
         json_field_u64(json, "allocated_blocks", row->spaces[i].allocated_blocks);
         json_object_end(json);
     }

@@ -108,5 +108,5 @@ size_t explain_shown(const struct explain *explain, enum explain_kind kind, size
 const char *explain_kind_key(enum explain_kind kind);   /* "heap", for programs */
 const char *explain_kind_title(enum explain_kind kind); /* "heap, in use", for people */
 
-/* Fields of an open object: "rss_bytes", "parts" ... as doc/explain.md has them. */
+/* Fields of an open object: "rss", "parts" ... as doc/explain.md has them. */
 void explain_json(const struct explain *explain, struct json *json);

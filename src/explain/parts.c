@@ -222,12 +222,12 @@ static void part_json(const struct explain_part *part, struct json *json)
     json_field_string(json, "kind", explain_kind_key(part->kind));
     json_field_string(json, "name", part->name);
     json_field_u64(json, "bytes", part->bytes);
-    json_field_u64(json, "private_bytes", part->private_bytes);
-    json_field_u64(json, "huge_bytes", part->huge_bytes);
-    json_field_u64(json, "swap_bytes", part->swap_bytes);
+    json_field_u64(json, "private", part->private_bytes);
+    json_field_u64(json, "huge", part->huge_bytes);
+    json_field_u64(json, "swap", part->swap_bytes);
     json_field_u64(json, "mappings", part->mappings);
     json_field_u64(json, "folded", part->others);
-    json_field_bool(json, "estimate", part->marks & EXPLAIN_ESTIMATE);
+    json_field_bool(json, "estimated", part->marks & EXPLAIN_ESTIMATE);
     json_field_bool(json, "by_shape", part->marks & EXPLAIN_BY_SHAPE);
     json_object_end(json);
 }
@@ -235,18 +235,18 @@ static void part_json(const struct explain_part *part, struct json *json)
 void explain_json(const struct explain *e, struct json *json)
 {
     json_field_i64(json, "pid", e->pid);
-    json_field_u64(json, "rss_bytes", e->rss_bytes);
-    json_field_u64(json, "swap_bytes", e->swap_bytes);
-    json_field_u64(json, "hugetlb_bytes", e->hugetlb_bytes);
+    json_field_u64(json, "rss", e->rss_bytes);
+    json_field_u64(json, "swap", e->swap_bytes);
+    json_field_u64(json, "hugetlb", e->hugetlb_bytes);
     json_field_u64(json, "mappings", e->n_mappings);
     json_field_u64(json, "threads", e->n_threads);
     json_field_bool(json, "memory_read", e->memory_read);
-    json_key(json, "live_bytes");
+    json_key(json, "live");
     if (e->live_known)
         json_u64(json, e->live_bytes);
     else
         json_null(json);
-    json_key(json, "live_absent_bytes");
+    json_key(json, "live_absent");
     if (e->live_known)
         json_u64(json, e->absent_bytes);
     else

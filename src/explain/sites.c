@@ -212,11 +212,14 @@ void explain_sites_json(const struct explain_sites *sites, struct json *json)
         json_field_string(json, "site", sites->all[i].text);
         json_field_string(json, "via", sites->all[i].via);
         json_field_u64(json, "bytes", sites->all[i].bytes);
-        json_field_u64(json, "live_bytes", sites->all[i].live_bytes);
-        json_field_u64(json, "live_blocks", sites->all[i].live_blocks);
+        json_field_u64(json, "live", sites->all[i].live_bytes);
+        json_field_u64(json, "blocks", sites->all[i].live_blocks);
         json_object_end(json);
     }
     json_array_end(json);
-    json_field_u64(json, "other_sites", sites->others);
-    json_field_u64(json, "other_sites_bytes", sites->others_bytes);
+    json_key(json, "others");
+    json_object_begin(json);
+    json_field_u64(json, "sites", sites->others);
+    json_field_u64(json, "bytes", sites->others_bytes);
+    json_object_end(json);
 }

@@ -104,7 +104,7 @@ char *read_line_device_id(const struct read_line *line, const char *node,
 bool read_line_ended(const struct read_line *line);
 
 /* A PID may have been several processes in the time asked for. Keep the lines of the one that began nearest to `start_s`,
- * or of the last one where that is 0. */
+ * or of the last one where that is 0; of equally near ones, that of the last line. */
 void read_choose_process(struct read_result *result, uint64_t start_s);
 
 /* What a line is of, in one word: "rss", "pss", "heap", "available", "pressure"; blocks of all spaces are "all". */

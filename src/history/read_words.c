@@ -1,4 +1,6 @@
-/* Names of lines, as all surfaces print them. See read.h. */
+/* Names of lines, as all surfaces print them, and the processes that they are of. See read.h. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "history/read.h"
 #include "history/recorder.h"
@@ -28,33 +30,37 @@ char *read_line_device_id(const struct read_line *line, const char *node,
 
 static bool same_process(const struct read_line *a, const struct read_line *b)
 {
-    return a->boot == b->boot && a->start_ticks == b->start_ticks && a->pid == b->pid;
+    return a->pid == b->pid && a->boot == b->boot && a->start_ticks == b->start_ticks &&
+           strcmp(a->node, b->node) == 0;
+}
+
+static bool first_of_process(const struct read_result *result, size_t line)
+{
+    for (size_t i = 0; i < line; i++)
+        if (same_process(&result->lines[i], &result->lines[line]))
+            return false;
+    return true;
 }
 
 void read_choose_process(struct read_result *result, uint64_t start_s)
 {
-    const struct read_line *best = NULL;
-    size_t kept = 0;
-    uint64_t best_far = 0;
+    uint64_t wanted_s = start_s ? start_s : UINT64_MAX, nearest_s = UINT64_MAX;
+    struct read_line chosen = {0};
+    size_t kept = 0, processes = 0;
     for (size_t i = 0; i < result->n_lines; i++) {
         const struct read_line *line = &result->lines[i];
-        uint64_t far = line->began_s > start_s ? line->began_s - start_s : start_s - line->began_s;
-        bool first = true;
-        for (size_t k = 0; k < i; k++)
-            first &= !same_process(&result->lines[k], line);
-        result->n_earlier += first;
-        if (!best || (start_s ? far < best_far : line->began_s > best->began_s)) {
-            best = line;
-            best_far = far;
+        uint64_t apart_s =
+            line->began_s > wanted_s ? line->began_s - wanted_s : wanted_s - line->began_s;
+        processes += first_of_process(result, i);
+        if (apart_s <= nearest_s) {
+            chosen = *line;
+            nearest_s = apart_s;
         }
     }
-    if (!best)
-        return;
-    struct read_line chosen = *best;
-    result->n_earlier--;
     for (size_t i = 0; i < result->n_lines; i++)
         if (same_process(&result->lines[i], &chosen))
             result->lines[kept++] = result->lines[i];
+    result->n_earlier = processes ? processes - 1 : 0;
     result->n_lines = kept;
 }
 
@@ -75,24 +81,27 @@ const char *read_line_word(const struct read_line *line, bool blocks)
     return line->space ? ledger_space_name(line->space) : blocks ? "all" : "rss";
 }
 
+static bool has_ended(const struct read_line *line)
+{
+    struct proc_stat stat;
+    if (line->node[0] || (uint64_t)line->boot != history_boot())
+        return true;
+    return proc_stat_read((pid_t)line->pid, &stat) < 0 || stat.dead ||
+           !proc_same_start(stat.start_ticks, (uint64_t)line->start_ticks);
+}
+
 bool read_line_ended(const struct read_line *line)
 {
     static _Thread_local struct {
-        int64_t boot, start_ticks, pid;
-        uint64_t looked_ns; /* 0: nothing is known */
+        struct read_line line;
+        uint64_t until_ns; /* the answer counts up to then */
         bool ended;
     } last;
     uint64_t now_ns = clock_monotonic_ns();
-    if (last.looked_ns && now_ns - last.looked_ns < NS_PER_S && last.boot == line->boot &&
-        last.start_ticks == line->start_ticks && last.pid == line->pid)
-        return last.ended;
-    struct proc_stat stat;
-    last.ended = line->node[0] || (uint64_t)line->boot != history_boot() || line->pid <= 0 ||
-                 proc_stat_read((pid_t)line->pid, &stat) < 0 || stat.dead ||
-                 !proc_same_start(stat.start_ticks, (uint64_t)line->start_ticks);
-    last.boot = line->boot;
-    last.start_ticks = line->start_ticks;
-    last.pid = line->pid;
-    last.looked_ns = now_ns;
+    if (now_ns >= last.until_ns || !same_process(&last.line, line)) {
+        last.ended = has_ended(line);
+        last.line = *line;
+        last.until_ns = now_ns + NS_PER_S;
+    }
     return last.ended;
 }

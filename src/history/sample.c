@@ -88,7 +88,26 @@ void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, ui
         process->n_values++;
 }
 
+bool sample_reserve(struct sample *sample, uint32_t uid, uint32_t values, uint64_t per_user_max)
+{
+    uint32_t *taken = &sample->by_user[accountable_uid(uid) % SAMPLE_USERS];
+    if (uid != 0 && uid != geteuid() && *taken + values > per_user_max) {
+        sample->left_out += values;
+        return false;
+    }
+    *taken += values;
+    return true;
+}
+
 /* ---- from the ledger ---- */
+
+/* As many as a process may have, with its blocks and its resident size. */
+static uint32_t values_of(const struct ledger_process *p)
+{
+    size_t own = p->n_accounts < SAMPLE_VALUES_PER_PROCESS_MAX ? p->n_accounts
+                                                               : SAMPLE_VALUES_PER_PROCESS_MAX;
+    return (uint32_t)own + 2;
+}
 
 static void take_device(struct sample *sample, const struct ledger_device *d)
 {
@@ -101,22 +120,6 @@ static void take_device(struct sample *sample, const struct ledger_device *d)
     memcpy(device->name, d->name, sizeof(device->name));
     memcpy(device->uid, d->uid, sizeof(device->uid));
     memcpy(device->bus, d->bus, sizeof(device->bus));
-}
-
-/* Has its user room for it? */
-static bool within_share(struct sample *sample, const struct ledger_process *p,
-                         uint64_t per_user_max)
-{
-    uint32_t *taken = &sample->by_user[accountable_uid(p->uid) % SAMPLE_USERS];
-    size_t own = p->n_accounts < SAMPLE_VALUES_PER_PROCESS_MAX ? p->n_accounts
-                                                               : SAMPLE_VALUES_PER_PROCESS_MAX;
-    uint32_t values = (uint32_t)own + 2; /* and blocks, and the resident size */
-    if (p->uid != 0 && p->uid != geteuid() && *taken + values > per_user_max) {
-        sample->left_out += values;
-        return false;
-    }
-    *taken += values;
-    return true;
 }
 
 static void take_process(struct sample *sample, const struct ledger_process *p)
@@ -188,7 +191,8 @@ void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t re
     for (size_t i = 0; i < n_devices; i++)
         take_device(sample, devices[i]);
     for (size_t i = 0; i < n_processes; i++)
-        if (ledger_process_holds(processes[i]) && within_share(sample, processes[i], per_user_max))
+        if (ledger_process_holds(processes[i]) &&
+            sample_reserve(sample, processes[i]->uid, values_of(processes[i]), per_user_max))
             take_process(sample, processes[i]);
     sample_totals(sample);
     for (size_t i = 0; i < sample->n_devices; i++) { /* of these, as many as there is room for */

@@ -76,8 +76,12 @@ void sample_add_value(struct sample *sample, uint32_t device, uint32_t space, ui
                       uint64_t value);
 void sample_totals(struct sample *sample);
 
-/* All of that from the ledger as it is; looks at nothing else. 1,000 processes in about 100 us. Of one user other
- * than root and us, processes are left out that would bring him over `per_user_max` values: he would push
- * the history of all others out of the file. */
+/* Reserve room for `values` of a user's `per_user_max` in this picture, so that one user's processes do not push the
+ * history of all others out of the file. False if there is none; then they are counted as left out. Root and our own user
+ * have no limit. Users share by accountable_uid(). */
+bool sample_reserve(struct sample *sample, uint32_t uid, uint32_t values, uint64_t per_user_max);
+
+/* All of that from the ledger as it is; looks at nothing else. 1,000 processes in about 100 us. Processes whose user has
+ * no room for them are left out. */
 void sample_take(struct sample *sample, const struct ledger *ledger, uint64_t real_ns,
                  uint64_t per_user_max);

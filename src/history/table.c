@@ -267,9 +267,10 @@ static int scan_lines(struct query_scan *scan, const struct read_result *result,
     return 0;
 }
 
-static int scan_scope(struct query_scan *scan, struct history_world *h, enum scope of, bool blocks)
+static struct read_query scope_query(const struct query_scan *scan, const struct history_world *h,
+                                     enum scope of, bool blocks)
 {
-    struct read_query query = {.since_s = h->since_s,
+    return (struct read_query){.since_s = h->since_s,
                                .until_s = h->until_s,
                                .step_s = h->read_step_s,
                                .node = scan->world->node,
@@ -277,6 +278,27 @@ static int scan_scope(struct query_scan *scan, struct history_world *h, enum sco
                                .pid = of == OF_PROCESS ? h->pid : 0,
                                .blocks = blocks,
                                .system = of == OF_SYSTEM};
+}
+
+struct history_world history_of_reading(const struct read_result *reading, bool blocks)
+{
+    return (struct history_world){.reading = reading,
+                                  .blocks = blocks,
+                                  .read_step_s = reading->step_s,
+                                  .from_s = reading->since_s,
+                                  .to_s = reading->until_s,
+                                  .oldest_s = reading->oldest_s,
+                                  .damaged = reading->damaged};
+}
+
+const struct read_line *history_row_line(const struct query_row *row)
+{
+    return row_of(row)->line;
+}
+
+static int scan_scope(struct query_scan *scan, struct history_world *h, enum scope of, bool blocks)
+{
+    struct read_query query = scope_query(scan, h, of, blocks);
     MEMOIR_CLEANUP(read_release)
     struct read_result result = {0};
     int r = read_history(h->path, &query, &result);
@@ -285,14 +307,25 @@ static int scan_scope(struct query_scan *scan, struct history_world *h, enum sco
     if (r < 0)
         return r;
     h->damaged += result.damaged;
-    h->from_s = result.since_s;
-    h->to_s = result.until_s;
     h->oldest_s = result.oldest_s;
     h->pid_known |= result.pid_known;
     scan->incomplete |= result.damaged > 0;
     if (result.step_s != h->read_step_s) /* it aged between two reads: ask again */
         return -EAGAIN;
+    if (h->one_process)
+        read_choose_process(&result, h->start_s);
     return scan_lines(scan, &result, of, blocks);
+}
+
+/* The step that all scopes in question can be answered in, without a row. */
+static int step_settle(struct query_scan *scan, struct history_world *h, enum scope of, bool blocks)
+{
+    struct read_query query = scope_query(scan, h, of, blocks);
+    uint64_t step_s = 0;
+    int r = read_history_step(h->path, &query, &step_s);
+    if (step_s > h->read_step_s)
+        h->read_step_s = step_s;
+    return r == -ENOENT ? 0 : r;
 }
 
 /* Can a row of this scope match? A line of each kind that the scope has is tried. */
@@ -309,28 +342,24 @@ static bool scope_wanted(struct query_scan *scan, enum scope of, bool blocks)
     return false;
 }
 
-/* The step that all scopes in question can be answered in, without a row. */
-static int step_settle(struct query_scan *scan, struct history_world *h)
+/* Call it for each scope in question; blocks of the machine there are none. */
+static int each_scope(struct query_scan *scan, struct history_world *h,
+                      int (*call)(struct query_scan *scan, struct history_world *h, enum scope of,
+                                  bool blocks))
 {
-    for (int i = 0; i < 2 * SCOPES; i++) { /* bytes, then blocks */
-        enum scope of = (enum scope)(i % SCOPES);
-        struct read_query query = {.since_s = h->since_s,
-                                   .until_s = h->until_s,
-                                   .step_s = h->read_step_s,
-                                   .by = of == OF_PROCESS ? READ_BY_PROCESS : READ_BY_DEVICE,
-                                   .pid = of == OF_PROCESS ? h->pid : 0,
-                                   .blocks = i >= SCOPES,
-                                   .system = of == OF_SYSTEM};
-        uint64_t step_s = h->read_step_s;
-        if (!scope_wanted(scan, of, query.blocks) || (query.system && query.blocks))
-            continue;
-        int r = read_history_step(h->path, &query, &step_s);
-        if (r < 0 && r != -ENOENT)
-            return r;
-        if (step_s > h->read_step_s)
-            h->read_step_s = step_s;
-    }
-    return 0;
+    static const struct {
+        enum scope of;
+        bool blocks;
+    } scopes[] = {{OF_SYSTEM, false},
+                  {OF_DEVICE, false},
+                  {OF_DEVICE, true},
+                  {OF_PROCESS, false},
+                  {OF_PROCESS, true}};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < sizeof(scopes) / sizeof(*scopes); i++)
+        if (scope_wanted(scan, scopes[i].of, scopes[i].blocks))
+            r = call(scan, h, scopes[i].of, scopes[i].blocks);
+    return r;
 }
 
 static int scan(struct query_scan *scan)
@@ -338,17 +367,17 @@ static int scan(struct query_scan *scan)
     struct history_world *h = scan->world->history;
     if (!h)
         return 0;
+    if (h->reading) {
+        bool users = h->reading->by == READ_BY_PROCESS || h->reading->by == READ_BY_USER;
+        return scan_lines(scan, h->reading, users ? OF_PROCESS : OF_DEVICE, h->blocks);
+    }
     h->read_step_s = h->step_s ? h->step_s : 1;
     h->damaged = h->oldest_s = 0;
     h->pid_known = false;
-    int r = step_settle(scan, h);
+    int r = each_scope(scan, h, step_settle);
     h->from_s = h->since_s / h->read_step_s * h->read_step_s;
     h->to_s = (h->until_s + h->read_step_s - 1) / h->read_step_s * h->read_step_s;
-    for (int of = 0; r == 0 && of < SCOPES; of++)
-        for (int blocks = 0; r == 0 && blocks < (of == OF_SYSTEM ? 1 : 2); blocks++)
-            if (scope_wanted(scan, (enum scope)of, blocks))
-                r = scan_scope(scan, h, (enum scope)of, blocks);
-    return r;
+    return r == 0 ? each_scope(scan, h, scan_scope) : r;
 }
 
 static bool owner(const struct query_row *row, uint32_t *ret_uid)

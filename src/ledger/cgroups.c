@@ -19,7 +19,7 @@
 #include "book/cgroup.h"
 #include "book/lines.h"
 
-enum { TEXT_MAX = 16 << 10, LIST_BYTES_MAX = 32 << 20 /* of cgroup.procs: 4 million processes */ };
+enum { TEXT_MAX = 16 << 10 };
 
 struct cgroups {
     int root_fd;
@@ -34,26 +34,36 @@ struct cgroups {
 
 static bool has(const struct cgroup *g, enum cgroup_figure figure)
 {
-    return g->valid >> figure & 1;
+    return g->valid & CGROUP_BIT(figure);
+}
+
+static bool has_none(const struct cgroup *g, enum cgroup_figure figure)
+{
+    return g->none & CGROUP_BIT(figure);
 }
 
 static void set(struct cgroup *g, enum cgroup_figure figure, uint64_t value)
 {
     g->figures[figure] = value;
-    g->valid |= 1u << figure;
-    g->none &= ~(1u << figure);
+    g->valid |= CGROUP_BIT(figure);
+}
+
+static void set_none(struct cgroup *g, enum cgroup_figure figure)
+{
+    g->none |= CGROUP_BIT(figure);
 }
 
 static void figures_read(int dir_fd, bool v1, struct cgroup *g)
 {
     struct cgroup_figures f;
     (void)cgroup_figures_read(dir_fd, v1, CGROUP_ALL_IN_FILES, &f);
-    g->valid |= f.valid;
-    g->none |= f.none;
+    g->valid = f.valid;
+    g->none = f.none;
     memcpy(g->figures, f.values, sizeof(f.values));
 }
 
-/* Lines of cgroup.procs. A threaded cgroup of v2 refuses: its processes count where they began to share. */
+/* Lines of cgroup.procs, unless it has more than CGROUPS_LIST_MAX bytes. A threaded cgroup of v2 refuses to be read: its
+ * processes count where they began to share. */
 static void processes_count(int dir_fd, struct cgroup *g)
 {
     char text[TEXT_MAX];
@@ -61,8 +71,8 @@ static void processes_count(int dir_fd, struct cgroup *g)
     size_t all = 0;
     MEMOIR_CLEANUP(closep)
     int fd = openat(dir_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : 0;
-    while (fd >= 0 && all < LIST_BYTES_MAX && (n = read(fd, text, sizeof(text))) > 0) {
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    for (; n > 0 && all < CGROUPS_LIST_MAX; n = read(fd, text, sizeof(text))) {
         all += (size_t)n;
         for (ssize_t i = 0; i < n; i++)
             lines += text[i] == '\n';
@@ -70,13 +80,16 @@ static void processes_count(int dir_fd, struct cgroup *g)
     if (n == 0)
         set(g, CGROUP_OWN_PROCESSES, lines);
     else if (n < 0 && (errno == EOPNOTSUPP || errno == ENOENT))
-        g->none |= 1u << CGROUP_OWN_PROCESSES;
+        set_none(g, CGROUP_OWN_PROCESSES);
 }
 
 /* ---- the tree ---- */
 
+/* Takes `path`; NULL is -ENOMEM. */
 static int row_append(struct cgroups *cgroups, char *path, uint32_t depth)
 {
+    MEMOIR_CLEANUP(freep)
+    char *taken = path;
     if (cgroups->n == cgroups->size) {
         size_t size = cgroups->size ? cgroups->size * 2 : 64;
         struct cgroup *rows = reallocarray(cgroups->rows, size, sizeof(*rows));
@@ -85,7 +98,9 @@ static int row_append(struct cgroups *cgroups, char *path, uint32_t depth)
         cgroups->rows = rows;
         cgroups->size = size;
     }
-    cgroups->rows[cgroups->n++] = (struct cgroup){.path = path, .depth = depth};
+    if (!path)
+        return -ENOMEM;
+    cgroups->rows[cgroups->n++] = (struct cgroup){.path = MEMOIR_TAKE(taken), .depth = depth};
     return 0;
 }
 
@@ -102,34 +117,22 @@ static int child_append(struct cgroups *cgroups, size_t parent, const char *name
     char *path;
     if (asprintf(&path, "%.*s/%s", (int)len, g->path, name) < 0)
         return -ENOMEM;
-    int r = row_append(cgroups, path, g->depth + 1);
-    if (r < 0)
-        free(path);
-    return r;
+    return row_append(cgroups, path, g->depth + 1);
 }
 
-static bool is_directory(int dir_fd, const struct dirent *entry)
-{
-    struct stat st;
-    if (entry->d_type != DT_UNKNOWN)
-        return entry->d_type == DT_DIR;
-    return fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* Takes the descriptor. */
+/* Takes the descriptor. The file systems of cgroups tell the type of each entry. */
 static int children_append(struct cgroups *cgroups, size_t parent, int dir_fd)
 {
     DIR *list = fdopendir(dir_fd);
     const struct dirent *entry;
     int r = 0;
     if (!list) {
-        r = errno == ENOMEM ? -ENOMEM : 0;
         close(dir_fd);
-        return r;
+        return -ENOMEM;
     }
     while (r == 0 && (entry = readdir(list)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            is_directory(dirfd(list), entry))
+        if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") != 0 &&
+            strcmp(entry->d_name, "..") != 0)
             r = child_append(cgroups, parent, entry->d_name);
     closedir(list);
     return r;
@@ -139,32 +142,30 @@ static int children_append(struct cgroups *cgroups, size_t parent, int dir_fd)
  * all. The root of a container is none of that kind and has it. */
 static void root_complete(struct cgroup *g)
 {
-    static const enum cgroup_figure parts[] = {CGROUP_ANON, CGROUP_FILE, CGROUP_KERNEL};
-    uint64_t sum = 0;
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-        sum += has(g, parts[i]) ? g->figures[parts[i]] : 0;
-    if (has(g, CGROUP_CURRENT) && g->figures[CGROUP_CURRENT] < sum)
-        g->figures[CGROUP_CURRENT] = sum;
+    uint64_t parts = g->figures[CGROUP_ANON] + g->figures[CGROUP_FILE] + g->figures[CGROUP_KERNEL];
+    if (g->figures[CGROUP_CURRENT] < parts)
+        g->figures[CGROUP_CURRENT] = parts;
 }
 
-/* One that has gone meanwhile stays without a path. */
+/* A cgroup that was removed meanwhile loses its path, and finish() its row. Of one that cannot be opened nothing is known. */
 static int row_read(struct cgroups *cgroups, size_t i)
 {
     struct cgroup *g = &cgroups->rows[i];
-    struct stat st;
+    struct stat st = {0};
     MEMOIR_CLEANUP(closep)
     int fd = openat(cgroups->root_fd, g->depth ? g->path + 1 : ".",
                     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        if (errno == ENOENT || errno == ENOTDIR)
+        if (errno == ENOENT)
             free(MEMOIR_TAKE(g->path));
-        return errno == ENOMEM ? -ENOMEM : 0;
+        return 0;
     }
     figures_read(fd, cgroups->v1, g);
     if (cgroups->v1 && g->depth == 0)
         root_complete(g);
     processes_count(fd, g);
-    if (fstat(fd, &st) == 0 && st.st_nlink == 2) /* a directory without directories */
+    (void)fstat(fd, &st);
+    if (st.st_nlink == 2) /* a directory without directories */
         return 0;
     return children_append(cgroups, i, MEMOIR_TAKE_FD(fd));
 }
@@ -172,40 +173,46 @@ static int row_read(struct cgroups *cgroups, size_t i)
 /* Parents before children, and all below a cgroup before the next one: '/' comes before any other byte. */
 static int by_tree(const void *a, const void *b)
 {
-    const unsigned char *x = (const unsigned char *)((const struct cgroup *)a)->path;
-    const unsigned char *y = (const unsigned char *)((const struct cgroup *)b)->path;
+    const struct cgroup *g = a, *other = b;
+    const unsigned char *x = (const unsigned char *)g->path;
+    const unsigned char *y = (const unsigned char *)other->path;
     while (*x && *x == *y) {
         x++;
         y++;
     }
-    int left = *x == '/' ? 1 : *x ? *x + 1 : 0, right = *y == '/' ? 1 : *y ? *y + 1 : 0;
-    return left - right;
+    int left = *x == '/' ? 0 : *x, right = *y == '/' ? 0 : *y;
+    return left != right ? left - right : (int)g->depth - (int)other->depth;
 }
 
-/* The least room of it and all around it. */
+/* The least room of it and all around it; not known if a limit, or what is used of it, is not. */
 static void headroom_set(struct cgroup *g)
 {
+    const struct cgroup *parent = g->parent;
     uint64_t room = UINT64_MAX;
-    if (g->parent && has(g->parent, CGROUP_HEADROOM))
-        room = g->parent->figures[CGROUP_HEADROOM];
-    if (has(g, CGROUP_LIMIT) && has(g, CGROUP_CURRENT)) {
+    if (parent && has(parent, CGROUP_HEADROOM))
+        room = parent->figures[CGROUP_HEADROOM];
+    else if (parent && !has_none(parent, CGROUP_HEADROOM))
+        return;
+    if (!has_none(g, CGROUP_LIMIT)) {
+        if (!has(g, CGROUP_LIMIT) || !has(g, CGROUP_CURRENT))
+            return;
         uint64_t own = cgroup_memory_headroom(&(struct cgroup_memory){
             .limit_bytes = g->figures[CGROUP_LIMIT],
             .used_bytes = g->figures[CGROUP_CURRENT],
-            .inactive_bytes = has(g, CGROUP_INACTIVE) ? g->figures[CGROUP_INACTIVE] : 0,
+            .inactive_bytes = g->figures[CGROUP_INACTIVE],
         });
         room = own < room ? own : room;
     }
     if (room != UINT64_MAX)
         set(g, CGROUP_HEADROOM, room);
     else
-        g->none |= 1u << CGROUP_HEADROOM;
+        set_none(g, CGROUP_HEADROOM);
 }
 
 static void forget(struct cgroup *g, enum cgroup_figure figure)
 {
-    g->valid &= ~(1u << figure);
-    g->none &= ~(1u << figure);
+    g->valid &= ~CGROUP_BIT(figure);
+    g->none &= ~CGROUP_BIT(figure);
 }
 
 /* Into the parent, whose own sum is done after all below it. A sum that lacks some is not known. */
@@ -214,7 +221,7 @@ static void sum_up(struct cgroup *g, enum cgroup_figure figure)
     struct cgroup *parent = (struct cgroup *)g->parent;
     if (g->cut)
         forget(g, figure);
-    if (!parent || g->none >> figure & 1)
+    if (!parent || has_none(g, figure))
         return;
     if (!has(g, figure))
         forget(parent, figure);
@@ -234,15 +241,14 @@ static void finish(struct cgroups *cgroups)
         qsort(cgroups->rows, kept, sizeof(*cgroups->rows), by_tree);
     for (size_t i = 0; i < kept; i++) {
         struct cgroup *g = &cgroups->rows[i];
-        const char *slash = strrchr(g->path, '/');
-        g->name = g->depth ? slash + 1 : g->path;
+        g->name = g->depth ? strrchr(g->path, '/') + 1 : g->path;
         around[g->depth] = g;
         g->parent = g->depth ? around[g->depth - 1] : NULL;
         headroom_set(g);
         if (has(g, CGROUP_OWN_PROCESSES))
             set(g, CGROUP_PROCESSES, g->figures[CGROUP_OWN_PROCESSES]);
-        else if (g->none >> CGROUP_OWN_PROCESSES & 1)
-            g->none |= 1u << CGROUP_PROCESSES;
+        else if (has_none(g, CGROUP_OWN_PROCESSES))
+            set_none(g, CGROUP_PROCESSES);
     }
     for (size_t i = kept; i-- > 0;) {
         sum_up(&cgroups->rows[i], CGROUP_PROCESSES);
@@ -259,56 +265,52 @@ static bool has_memory_controller(int dir_fd, bool v1)
     struct lines lines;
     struct cgroup_figures f;
     char line[LINES_LINE_MAX];
-    bool cut, found = false;
+    bool cut;
     if (v1)
         return cgroup_figures_read(dir_fd, true, CGROUP_BIT(CGROUP_CURRENT), &f) == 0;
     if (lines_open_at(&lines, dir_fd, "cgroup.controllers") < 0)
         return false;
-    while (!found && lines_next(&lines, line, sizeof(line), &cut))
-        found = strstr(line, "memory");
+    bool found = lines_next(&lines, line, sizeof(line), &cut) && strstr(line, "memory");
     lines_close(&lines);
     return found;
 }
 
-/* Systemd mounts v2 at the root, or beside v1 without the memory controller, which is v1's then. */
-static int root_open(struct cgroups *cgroups, const char *root)
+/* Systemd mounts v2 at the root, or beside v1 without the memory controller, which is v1's then. Returns the descriptor. */
+static int root_open(const char *root, bool *ret_v1)
 {
     static const struct {
         const char *folder;
         bool v1;
-    } places[] = {{"/memory", true}, {"", false}, {"/unified", false}};
-    char path[CGROUPS_PATH_MAX];
-    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-        if (snprintf(path, sizeof(path), "%s%s", root, places[i].folder) >= (int)sizeof(path))
-            return -ENAMETOOLONG;
+    } places[] = {{"memory", true}, {".", false}, {"unified", false}, {0}};
+    MEMOIR_CLEANUP(closep)
+    int at = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0)
+        return -errno;
+    for (size_t i = 0; places[i].folder; i++) {
         MEMOIR_CLEANUP(closep)
-        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0 || !has_memory_controller(fd, places[i].v1))
+        int fd = openat(at, places[i].folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (!has_memory_controller(fd, places[i].v1)) /* nor has a folder that is not there */
             continue;
-        cgroups->v1 = places[i].v1;
-        cgroups->root_fd = MEMOIR_TAKE_FD(fd);
-        return 0;
+        *ret_v1 = places[i].v1;
+        return MEMOIR_TAKE_FD(fd);
     }
     return -ENOENT;
 }
 
 int cgroups_new(const char *root, struct cgroups **ret_cgroups)
 {
+    MEMOIR_CLEANUP(cgroups_freep)
     struct cgroups *cgroups = calloc(1, sizeof(*cgroups));
-    char *path = strdup("/");
-    int r = cgroups && path ? row_append(cgroups, path, 0) : -ENOMEM;
-    if (r < 0)
-        free(path);
-    if (cgroups)
-        cgroups->root_fd = -1;
-    if (r == 0)
-        r = root_open(cgroups, root ? root : "/sys/fs/cgroup");
-    if (r < 0) {
-        cgroups_free(cgroups);
-        return r;
-    }
+    if (!cgroups)
+        return -ENOMEM;
+    cgroups->root_fd = root_open(root ? root : "/sys/fs/cgroup", &cgroups->v1);
+    if (cgroups->root_fd < 0)
+        return cgroups->root_fd;
     cgroups->time_ns = clock_monotonic_ns();
-    *ret_cgroups = cgroups;
+    int r = row_append(cgroups, strdup("/"), 0);
+    if (r < 0)
+        return r;
+    *ret_cgroups = MEMOIR_TAKE(cgroups);
     return 0;
 }
 
@@ -319,8 +321,7 @@ void cgroups_free(struct cgroups *cgroups)
     for (size_t i = 0; i < cgroups->n; i++)
         free(cgroups->rows[i].path);
     free(cgroups->rows);
-    if (cgroups->root_fd >= 0)
-        close(cgroups->root_fd);
+    close(cgroups->root_fd); /* may be an error's number, which is no descriptor */
     free(cgroups);
 }
 
@@ -332,15 +333,15 @@ void cgroups_freep(struct cgroups **cgroups)
 int cgroups_read(struct cgroups *cgroups, uint64_t cpu_ns)
 {
     uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    while (cgroups->next < cgroups->n) {
-        int r = row_read(cgroups, cgroups->next++);
+    while (!cgroups->whole) {
+        int r = row_read(cgroups, cgroups->next);
         if (r < 0)
             return r;
-        if (clock_ns(CLOCK_THREAD_CPUTIME_ID) - began >= cpu_ns && cgroups->next < cgroups->n)
+        if (++cgroups->next == cgroups->n)
+            finish(cgroups);
+        else if (clock_ns(CLOCK_THREAD_CPUTIME_ID) - began >= cpu_ns)
             return 0;
     }
-    if (!cgroups->whole)
-        finish(cgroups);
     return 1;
 }
 

@@ -23,6 +23,8 @@ enum {
     CGROUPS_MAX = 16384,
     CGROUPS_PATH_MAX = 2048, /* bytes, with the 0 at the end */
     CGROUPS_DEPTH_MAX = 128,
+    CGROUPS_LIST_MAX =
+        32 << 20, /* bytes of cgroup.procs: 4 million processes; longer lists are not counted */
 };
 
 struct cgroup {
@@ -38,13 +40,15 @@ struct cgroup {
 
 struct cgroups;
 
-/* `root`: where cgroups are mounted; NULL: "/sys/fs/cgroup". -ENOENT when no memory cgroups are there. */
+/* `root`: where cgroups are mounted; NULL: "/sys/fs/cgroup". -ENOENT when no memory cgroups are there; -errno when it cannot
+ * be opened; -ENOMEM. */
 int cgroups_new(const char *root, struct cgroups **ret_cgroups);
 void cgroups_free(struct cgroups *cgroups); /* NULL is fine */
 
 void cgroups_freep(struct cgroups **cgroups);
 
-/* Go on until all is read (1) or `cpu_ns` of this thread were spent (0), after one cgroup at least. -ENOMEM. */
+/* Go on until all is read (1) or `cpu_ns` of this thread were spent (0), after one cgroup at least. -ENOMEM: only
+ * cgroups_free() may follow. */
 int cgroups_read(struct cgroups *cgroups, uint64_t cpu_ns);
 
 /* Once it is whole. Every cgroup comes after its parent and before its parent's next child. */

@@ -63,6 +63,7 @@ void ledger_free(struct ledger *ledger)
     region_set_free(ledger->regions);
     index_release(&ledger->books_by_file);
     index_release(&ledger->processes_by_identity);
+    index_release(&ledger->processes_by_pid);
     index_release(&ledger->devices_by_uid);
     index_release(&ledger->devices_by_bus);
     index_release(&ledger->devices_by_name);
@@ -113,14 +114,33 @@ struct ledger_process *const *ledger_processes(const struct ledger *ledger, size
     return ledger->processes;
 }
 
+/* By the only thing that every book of a process has; and by the PID that we see. */
+static uint64_t pid_hash(const struct ledger *ledger, pid_t pid)
+{
+    return hash_combine(ledger->seed, (uint32_t)pid);
+}
+
+void ledger_process_pid_set(struct ledger *ledger, struct process_row *row, pid_t pid)
+{
+    if (row->p.valid & LEDGER_HAS_PID)
+        index_remove(&ledger->processes_by_pid, &row->by_pid);
+    row->p.pid = pid;
+    row->p.valid &= ~(uint32_t)LEDGER_HAS_PID;
+    if (pid <= 0)
+        return;
+    row->p.valid |= LEDGER_HAS_PID;
+    (void)index_reserve(&ledger->processes_by_pid); /* without more room the chains get longer */
+    index_insert(&ledger->processes_by_pid, &row->by_pid, pid_hash(ledger, pid));
+}
+
 struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid)
 {
     struct ledger_process *found = NULL;
-    for (size_t i = 0; i < ledger->n_processes; i++) {
-        struct ledger_process *p = ledger->processes[i];
-        if (!(p->valid & LEDGER_HAS_PID) || p->pid != pid)
-            continue;
-        if (!found || ledger_process_before(p, found))
+    uint64_t hash = pid_hash(ledger, pid);
+    for (struct index_node *node = index_first(&ledger->processes_by_pid, hash); node;
+         node = index_next(node->next, hash)) {
+        struct ledger_process *p = &index_row(node, struct process_row, by_pid)->p;
+        if (p->pid == pid && (!found || ledger_process_before(p, found)))
             found = p;
     }
     return found;
@@ -159,16 +179,10 @@ static uint32_t subject_uid(const struct book_identity *id)
     return id->st_uid == 0 && id->compat & BOOK_COMPAT_ON_BEHALF ? id->uid : id->st_uid;
 }
 
-/* By the only thing that every book of a process has. */
-static uint64_t identity_hash(const struct ledger *ledger, int32_t pid)
-{
-    return hash_combine(ledger->seed, (uint32_t)pid);
-}
-
 struct ledger_process *ledger_process_next(const struct ledger *ledger, pid_t book_pid,
                                            const struct ledger_process *after)
 {
-    uint64_t hash = identity_hash(ledger, book_pid);
+    uint64_t hash = pid_hash(ledger, book_pid);
     struct index_node *node =
         after ? index_next(((const struct process_row *)after)->by_identity.next, hash)
               : index_first(&ledger->processes_by_identity, hash);
@@ -218,7 +232,7 @@ static struct process_row *process_find(const struct ledger *ledger, const struc
                                         bool trusted)
 {
     struct process_row *found = NULL;
-    uint64_t hash = identity_hash(ledger, id->pid);
+    uint64_t hash = pid_hash(ledger, id->pid);
     for (struct index_node *node = index_first(&ledger->processes_by_identity, hash); node;
          node = index_next(node->next, hash)) {
         struct process_row *row = index_row(node, struct process_row, by_identity);
@@ -302,7 +316,8 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
     struct ledger_process *p = &row->p;
     p->exe = strdup(id->exe);
     p->command = strdup(id->command);
-    if (!p->exe || !p->command || index_reserve(&ledger->processes_by_identity) < 0) {
+    if (!p->exe || !p->command || index_reserve(&ledger->processes_by_identity) < 0 ||
+        index_reserve(&ledger->processes_by_pid) < 0) {
         row_free(row);
         return -ENOMEM;
     }
@@ -318,16 +333,13 @@ static int process_new(struct ledger *ledger, const struct book_identity *id, pi
     if (id->compat & BOOK_COMPAT_REMOTE)
         memcpy(p->host, id->host, sizeof(p->host));
     start_learn(p, id->start_ticks);
-    if (pid > 0) {
-        p->pid = pid;
-        p->valid |= LEDGER_HAS_PID;
-    }
+    ledger_process_pid_set(ledger, row, pid);
     memcpy(p->comm, id->comm, sizeof(p->comm));
     ledger_name(p->exe, p->comm, p->command, p->name, sizeof(p->name));
     user_name(ledger, p);
     row->slot = ledger->n_processes;
     ledger->processes[ledger->n_processes++] = p;
-    index_insert(&ledger->processes_by_identity, &row->by_identity, identity_hash(ledger, id->pid));
+    index_insert(&ledger->processes_by_identity, &row->by_identity, pid_hash(ledger, id->pid));
     *ret_row = row;
     return 0;
 }
@@ -366,6 +378,7 @@ static void process_remove(struct ledger *ledger, struct process_row *row)
     ledger->processes[row->slot] = last;
     process_row(last)->slot = row->slot;
     index_remove(&ledger->processes_by_identity, &row->by_identity);
+    ledger_process_pid_set(ledger, row, 0);
     if (row->slow)
         ledger->uids[row->slow_payer].slow--;
     ledger_join_release(row);

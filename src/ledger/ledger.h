@@ -297,7 +297,7 @@ bool ledger_process_replaced(const struct ledger_process *process);
 uint32_t ledger_process_precedence(const struct ledger_process *process);
 bool ledger_process_before(const struct ledger_process *a, const struct ledger_process *b);
 
-/* By pid as we see it; a running one before others. NULL if there is none. */
+/* By pid as we see it; a running one before others. NULL if there is none. Costs the same however many there are. */
 struct ledger_process *ledger_process_find(const struct ledger *ledger, pid_t pid);
 
 /* Those whose books say `book_pid`, one after the other: the one after `after`, which is still there; the

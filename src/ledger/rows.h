@@ -37,7 +37,8 @@ struct part {
 struct process_row {
     struct ledger_process p; /* first */
     struct index_node by_identity;
-    size_t slot; /* in ledger.processes */
+    struct index_node by_pid; /* with LEDGER_HAS_PID */
+    size_t slot;              /* in ledger.processes */
     uint8_t boot_id[16];
     uint64_t exec_random; /* 0: no book told it yet */
     bool trusted;      /* one of its books certainly may speak for the process: see owner_check() */
@@ -88,7 +89,7 @@ struct ledger {
 
     struct ledger_process **processes;
     size_t n_processes, room_processes;
-    struct index processes_by_identity;
+    struct index processes_by_identity, processes_by_pid;
     size_t refreshed; /* of them, in the round of ledger_refresh_some() under way */
 
     struct ledger_device **devices;
@@ -121,6 +122,9 @@ static inline struct process_row *process_row(const struct ledger_process *proce
 {
     return (struct process_row *)process;
 }
+
+/* ledger.c: the only place that changes a process's PID and LEDGER_HAS_PID. 0: it is not known. */
+void ledger_process_pid_set(struct ledger *ledger, struct process_row *row, pid_t pid);
 
 /* ledger.c: the row of a user, made if need be; NULL without memory. */
 struct uid_row *ledger_uid(struct ledger *ledger, uint32_t uid);

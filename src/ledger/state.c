@@ -103,8 +103,7 @@ static enum life process_life(struct ledger *ledger, struct process_row *row)
         pid_t pid = p->n_books ? ledger_resolve_pid(ledger, book_row(p->books[0])) : 0;
         if (pid <= 0)
             return LIFE_UNKNOWN;
-        p->pid = pid;
-        p->valid |= LEDGER_HAS_PID;
+        ledger_process_pid_set(ledger, row, pid);
     }
     struct proc_stat stat;
     int r = proc_stat_read(p->pid, &stat);
@@ -250,12 +249,10 @@ enum ledger_state ledger_update_state(struct ledger *ledger, struct ledger_proce
     struct locks locks = locks_look(process);
     process->state = judge(process, life, &locks);
     /* A PID that another user's process has, or may have by the next look, is not this row's. */
-    const struct process_row *row = process_row(process);
+    struct process_row *row = process_row(process);
     bool unproved = ledger_process_exists(process) && !row->owner_proved;
-    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || unproved)) {
-        process->valid &= ~(uint32_t)LEDGER_HAS_PID;
-        process->pid = 0;
-    }
+    if (process->valid & LEDGER_HAS_PID && (row->owner_refused || unproved))
+        ledger_process_pid_set(ledger, row, 0);
     process->stop_reason = ledger_process_stopped(process) ? locks.stop_reason : BOOK_STOP_NONE;
     return process->state;
 }

@@ -65,40 +65,41 @@ static void status_json(struct heap *h, struct buffer *out)
     json_init(&json, out);
     json_object_begin(&json);
     json_field_i64(&json, "pid", h->options->pid);
-    json_field_i64(&json, "observer", getpid());
+    json_field_i64(&json, "observer_pid", getpid());
     json_field_string(&json, "state", end_word(h->end));
     json_field_string(&json, "allocator", h->target.allocator);
     json_field_string(&json, "file", h->target.files[0].path);
-    json_field_u64(&json, "functions", functions);
+    json_field_u64(&json, "probed_functions", functions);
     json_field_u64(&json, "slow_functions", slow);
     json_field_bool(&json, "operator_new_unseen", news);
     json_field_u64(&json, "unseen_news", load_relaxed(&s->unseen_news));
-    json_field_bool(&json, "estimate", h->budget.windowed);
-    json_field_u64(&json, "cpu_permille", (uint64_t)(h->budget.share * 1000));
+    json_field_bool(&json, "estimated", h->budget.windowed);
+    json_field_double(&json, "cpu_share", h->budget.share);
     json_field_u64(&json, "windows", h->budget.windows);
-    json_field_u64(&json, "probe_ns", (uint64_t)h->budget.cost_ns);
+    json_field_double(&json, "probe_cost", h->budget.cost_ns / NS_PER_S);
     json_field_bool(&json, "probe_measured", h->budget.measured);
     json_field_double(&json, "figures_age", (double)(heap_budget_age_ns(h) / NS_PER_MS) / 1000);
     if (h->budget.windowed)
-        json_field_u64(&json, "error_bytes",
+        json_field_u64(&json, "bytes_error",
                        (uint64_t)heap_estimate_error(h, heap_budget_since(h)));
-    json_field_u64(&json, "attached_ns", clock_monotonic_ns() - h->attached_ns);
-    json_field_u64(&json, "live_bytes", sums.alloc_bytes - sums.freed_bytes);
-    json_field_u64(&json, "live_blocks", sums.alloc_blocks - sums.freed_blocks);
-    json_field_u64(&json, "allocations", sums.alloc_blocks);
-    json_field_u64(&json, "frees", sums.freed_blocks);
+    json_field_double(&json, "attached",
+                      (double)(clock_monotonic_ns() - h->attached_ns) / NS_PER_S);
+    json_field_u64(&json, "bytes", sums.alloc_bytes - sums.freed_bytes);
+    json_field_u64(&json, "blocks", sums.alloc_blocks - sums.freed_blocks);
+    json_field_u64(&json, "allocated_blocks", sums.alloc_blocks);
+    json_field_u64(&json, "freed_blocks", sums.freed_blocks);
     json_field_u64(&json, "unknown_frees", load_relaxed(&s->unknown_frees));
     json_field_u64(&json, "failed", load_relaxed(&s->failed));
     json_field_u64(&json, "replaced", load_relaxed(&s->replaced));
-    json_field_u64(&json, "lost_blocks", load_relaxed(&s->lost_blocks));
-    json_field_u64(&json, "lost_bytes", load_relaxed(&s->lost_bytes));
+    json_field_u64(&json, "uncounted_blocks", load_relaxed(&s->lost_blocks));
+    json_field_u64(&json, "uncounted", load_relaxed(&s->lost_bytes));
     json_field_u64(&json, "lost_callers", load_relaxed(&s->lost_nodes));
     json_field_u64(&json, "lost_stacks", load_relaxed(&s->lost_samples) + h->stacks_lost);
     json_field_u64(&json, "stacks", h->samples_taken);
     json_field_u64(&json, "callers", h->n_told);
     children_json(h, &json);
-    json_field_u64(&json, "alloc_program_ns", (uint64_t)alloc_ns);
-    json_field_u64(&json, "free_program_ns", (uint64_t)free_ns);
+    json_field_double(&json, "alloc_program", alloc_ns / NS_PER_S);
+    json_field_double(&json, "free_program", free_ns / NS_PER_S);
     json_object_end(&json);
 }
 

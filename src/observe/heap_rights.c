@@ -1,15 +1,14 @@
 /* Who may attach to whom. See heap_internal.h. */
 #include <fcntl.h>
 #include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "ledger/proc.h"
 #include "observe/heap_internal.h"
+#include "observe/plain_user.h"
 
 /* A small file of /proc, as a string. False: it cannot be read. */
 static bool file_read(const char *path, char *text, size_t size)
@@ -21,15 +20,6 @@ static bool file_read(const char *path, char *text, size_t size)
     return n > 0;
 }
 
-static bool same_user_namespace(pid_t pid)
-{
-    char path[64];
-    struct stat own, other;
-    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-    return stat("/proc/self/ns/user", &own) == 0 && stat(path, &other) == 0 &&
-           own.st_ino == other.st_ino && own.st_dev == other.st_dev;
-}
-
 static bool yama_restricts(void)
 {
     char text[16];
@@ -38,17 +28,11 @@ static bool yama_restricts(void)
 
 bool heap_may_trace(uint32_t uid, pid_t pid)
 {
-    char path[64];
-    struct stat st;
     struct proc_ids ids;
     if (uid == 0)
         return true;
     const struct passwd *user = getpwuid(uid);
     uint32_t gid = user ? user->pw_gid : uid;
-    if (proc_ids_read(pid, &ids) < 0 || !proc_ids_are(&ids, uid) || ids.real_gid != gid ||
-        !ids.one_gid || ids.permitted != 0)
-        return false;
-    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
-    return stat(path, &st) == 0 && st.st_uid == uid && /* root's, if it may not be dumped */
-           same_user_namespace(pid) && !yama_restricts();
+    return proc_ids_read(pid, &ids) >= 0 && ids.real_gid == gid && ids.permitted == 0 &&
+           plain_user_is(pid, uid) && plain_user_same_namespace(pid) && !yama_restricts();
 }

@@ -374,7 +374,7 @@ int kernel_process_add(struct kernel *k, pid_t pid, uint64_t start_ns, uint32_t 
     return 0;
 }
 
-int kernel_process_switch(struct kernel *k, pid_t pid, bool on)
+int kernel_process_switch(struct kernel *k, pid_t pid, bool on, uint32_t uid)
 {
     uint32_t key = (uint32_t)pid;
     struct wire_process before;
@@ -383,7 +383,7 @@ int kernel_process_switch(struct kernel *k, pid_t pid, bool on)
         return r;
     struct wire_process entry = {.start_ns = before.start_ns,
                                  .generation = before.generation + 1,
-                                 .uid = before.uid,
+                                 .uid = uid,
                                  .payer = before.payer,
                                  .off = !on};
     return bpf_map_update_elem(k->processes, &key, &entry, BPF_EXIST) < 0 ? -errno : 0;
@@ -806,7 +806,8 @@ void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)
     free(each);
 }
 
-int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+int kernel_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                   void *context)
 {
-    return pins_orphans(remove, each, context);
+    return pins_orphans(only, remove, each, context);
 }

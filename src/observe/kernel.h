@@ -66,6 +66,12 @@ void kernel_attached_unmark(struct kernel *kernel);
 void kernel_attached_mark(struct kernel *kernel, int fd);
 size_t kernel_attached_evict(struct kernel *kernel);
 
+/* The same for files that were not in use for two rounds. Probes hold the file: its space on the disk is not free before they are
+ * gone, even if its name is. */
+size_t kernel_attached_age(struct kernel *kernel);
+/* Is there a file that is not kept for good? */
+bool kernel_attached_passing(const struct kernel *kernel);
+
 /* The same for one that no traced process uses although it is kept: after kernel_attached_mark_all(). */
 void kernel_attached_mark_all(struct kernel *kernel);
 void kernel_attached_release(struct kernel *kernel, int fd);
@@ -81,8 +87,9 @@ uint64_t kernel_detach(struct kernel *kernel);
 /* Trace this process, which may not have made a call yet. `start_ns` is its start since boot. */
 int kernel_process_add(struct kernel *kernel, pid_t pid, uint64_t start_ns, uint32_t uid);
 void kernel_process_remove(struct kernel *kernel, pid_t pid);
-/* Probes do nothing in this process, or work again. Its blocks and counters are forgotten: they are not kept meanwhile. */
-int kernel_process_switch(struct kernel *kernel, pid_t pid, bool on);
+/* Probes do nothing in this process, or work again. Its blocks and counters are forgotten: they are not kept meanwhile. `uid`: the user
+ * who may see it from now on. */
+int kernel_process_switch(struct kernel *kernel, pid_t pid, bool on, uint32_t uid);
 int kernel_process_get(struct kernel *kernel, pid_t pid, struct wire_process *ret_process);
 
 /* Call `each` for every process in the table, until it returns other than 0. */
@@ -161,6 +168,7 @@ void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
 
 /* ---- without an observer ---- */
 
-/* Pinned directories whose observer is gone. Calls `each` with their names; with `remove` they
- * are removed. Returns how many there were, or -errno. */
-int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context);
+/* Pinned directories whose observer is gone; `only` the one of this name, if it is not NULL. Calls `each` with their names;
+ * with `remove` they are removed. Returns how many there were, or -errno. */
+int kernel_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                   void *context);

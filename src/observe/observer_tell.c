@@ -95,9 +95,9 @@ static void spaces_tell(struct json *j, const struct sums *s)
             continue;
         json_key(j, name);
         json_object_begin(j);
-        json_field_u64(j, "live_bytes", c->alloc_bytes - c->freed_bytes);
-        json_field_u64(j, "live_blocks", c->alloc_blocks - c->freed_blocks);
-        json_field_u64(j, "allocated_bytes", c->alloc_bytes);
+        json_field_u64(j, "bytes", c->alloc_bytes - c->freed_bytes);
+        json_field_u64(j, "blocks", c->alloc_blocks - c->freed_blocks);
+        json_field_u64(j, "allocated", c->alloc_bytes);
         json_field_u64(j, "allocated_blocks", c->alloc_blocks);
         json_object_end(j);
     }
@@ -113,7 +113,7 @@ static void copies_tell(struct json *j, const struct wire_process *p)
     for (size_t i = 0; i < 5; i++) {
         json_key(j, names[i]);
         json_object_begin(j);
-        json_field_u64(j, "count", p->flow[i].copies);
+        json_field_u64(j, "copies", p->flow[i].copies);
         json_field_u64(j, "bytes", p->flow[i].bytes);
         json_object_end(j);
     }
@@ -126,9 +126,9 @@ static void graphs_tell(struct json *j, const struct wire_process *p)
     json_key(j, "graphs");
     json_object_begin(j);
     json_field_u64(j, "recorded_blocks", p->graph_blocks);
-    json_field_u64(j, "recorded_bytes", p->graph_bytes);
+    json_field_u64(j, "recorded", p->graph_bytes);
     json_field_u64(j, "recorded_copies", p->graph_flow.copies);
-    json_field_u64(j, "recorded_copy_bytes", p->graph_flow.bytes);
+    json_field_u64(j, "recorded_copied", p->graph_flow.bytes);
     json_field_u64(j, "capturing_streams", p->captures);
     json_object_end(j);
 }
@@ -164,11 +164,11 @@ static void devices_tell(const struct list *l, struct json *j, const struct obse
         if (from_start || context > bytes)
             context = bytes;
         json_object_begin(j);
-        json_field_i64(j, "device", b[i].ordinal);
+        json_field_i64(j, "ordinal", b[i].ordinal);
         if (known)
-            json_field_u64(j, "context_bytes", context);
-        json_field_u64(j, "before_bytes", bytes - context);
-        json_field_bool(j, "estimate", b[i].estimate || (known && !from_start));
+            json_field_u64(j, "context", context);
+        json_field_u64(j, "before", bytes - context);
+        json_field_bool(j, "estimated", b[i].estimate || (known && !from_start));
         json_object_end(j);
     }
     json_array_end(j);
@@ -182,16 +182,16 @@ static void process_tell(const struct list *l, struct json *j, const struct sums
     json_field_i64(j, "pid", s->pid);
     json_field_u64(j, "uid", s->entry.uid);
     json_field_u64(j, "calls", s->entry.calls);
-    json_field_u64(j, "live_blocks", s->entry.live_blocks);
+    json_field_u64(j, "blocks", s->entry.live_blocks);
     json_field_u64(j, "unchecked_copies", s->entry.unchecked);
+    json_field_bool(j, "off", s->entry.off);
     if (p) {
         struct trace_identity id = trace_history_identity(observed_history(p));
         struct trace_totals totals = trace_history_totals(observed_history(p));
         json_field_string(j, "program", id.name);
-        json_field_bool(j, "off", s->entry.off);
         json_field_u64(j, "events", totals.events);
         json_field_u64(j, "history_events", totals.events);
-        json_field_u64(j, "history_live_bytes", totals.live_bytes);
+        json_field_u64(j, "history_live", totals.live_bytes);
         json_field_u64(j, "history_live_blocks", totals.live_blocks);
         json_field_u64(j, "sites", totals.sites);
         devices_tell(l, j, p, s->entry.from_start);
@@ -213,7 +213,7 @@ void observer_list(struct observer *o, struct buffer *out)
     kernel_contexts(o->kernel, sums_add, &list);
     json_init(&j, out);
     json_object_begin(&j);
-    json_field_string(&j, "schema", "memoir.traced/1");
+    json_field_string(&j, "schema", "memoir.traced/2");
     json_key(&j, "processes");
     json_array_begin(&j);
     for (size_t i = 0; i < list.n; i++)
@@ -234,17 +234,17 @@ void observer_status(struct observer *o, struct buffer *out)
     stacks_figures(o->stacks, &stacks);
     json_init(&j, out);
     json_object_begin(&j);
-    json_field_string(&j, "schema", "memoir.observer/1");
+    json_field_string(&j, "schema", "memoir.observer/2");
     json_field_i64(&j, "pid", getpid());
     json_field_u64(&j, "libraries", kernel_attached(o->kernel));
-    json_field_double(&j, "attach_ms", (double)kernel_attach_ns(o->kernel) / 1e6);
+    json_field_double(&j, "attach_took", (double)kernel_attach_ns(o->kernel) / 1e9);
     json_field_u64(&j, "processes", o->n_running);
     json_field_bool(&j, "adopted", o->adopted);
     json_field_bool(&j, "session", kernel_has_session(o->kernel));
     kernel_costs(o->kernel, &enter_ns, &leave_ns);
     if (enter_ns > 0) {
-        json_field_double(&j, "enter_ns", enter_ns);
-        json_field_double(&j, "leave_ns", leave_ns);
+        json_field_double(&j, "enter_program", enter_ns / 1e9);
+        json_field_double(&j, "leave_program", leave_ns / 1e9);
     }
     json_field_u64(&j, "records", o->records);
     json_field_u64(&j, "gaps", o->gaps);
@@ -255,7 +255,7 @@ void observer_status(struct observer *o, struct buffer *out)
     json_field_u64(&j, "parser_deaths", elf_parser_deaths(o->parser) + stacks.parsers.deaths);
     json_field_u64(&j, "memory_parsers", stacks.parsers.running);
     json_field_u64(&j, "memory_parsers_refused", stacks.parsers.refused);
-    json_field_double(&j, "uptime_seconds", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
+    json_field_double(&j, "uptime", (double)(clock_monotonic_ns() - o->started_ns) / 1e9);
     json_object_end(&j);
     json_finish(&j);
 }
@@ -285,11 +285,43 @@ static enum control_result dump_request(struct observer *o, pid_t pid, int fd, c
     return CONTROL_REFUSED;
 }
 
+/* "PID", or "PID UID" for a user other than root. */
+static bool pid_uid_read(const char *text, pid_t *ret_pid, uint32_t *ret_uid)
+{
+    char first[16], *end;
+    const char *space = strchr(text, ' ');
+    size_t len = space ? (size_t)(space - text) : strlen(text);
+    if (len >= sizeof(first))
+        return false;
+    memcpy(first, text, len);
+    first[len] = '\0';
+    *ret_uid = 0;
+    if (!pid_read(first, ret_pid))
+        return false;
+    if (!space)
+        return true;
+    unsigned long uid = strtoul(space + 1, &end, 10);
+    *ret_uid = (uint32_t)uid;
+    return end != space + 1 && !*end && uid > 0 && uid < UINT32_MAX;
+}
+
+static enum control_result switch_request(struct observer *o, pid_t pid, bool on, uint32_t uid,
+                                          char *why)
+{
+    int r = observer_switch(o, pid, on, uid);
+    if (r >= 0)
+        return CONTROL_ANSWERED;
+    snprintf(why, CONTROL_WHY_MAX, "%s",
+             r == -EPERM ? "not allowed for this user" : "no such process is traced");
+    return CONTROL_REFUSED;
+}
+
 enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,
                                      char *why)
 {
     struct observer *o = observer;
     pid_t pid;
+    uint32_t uid;
     if (strcmp(line, "list") == 0) {
         observer_drain(o);
         observer_list(o, out);
@@ -297,14 +329,15 @@ enum control_result observer_request(void *observer, int fd, const char *line, s
         observer_status(o, out);
     } else if (strcmp(line, "flush") == 0) {
         observer_drain(o);
+    } else if (strcmp(line, "tidy") == 0) {
+        observer_tidy(o);
     } else if (strcmp(line, "stop") == 0) {
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {
         return observer_trace(o, pid, why) >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
-    } else if ((strncmp(line, "off ", 4) == 0 && pid_read(line + 4, &pid)) ||
-               (strncmp(line, "on ", 3) == 0 && pid_read(line + 3, &pid))) {
-        snprintf(why, CONTROL_WHY_MAX, "no such process is traced");
-        return observer_switch(o, pid, line[1] == 'n') >= 0 ? CONTROL_ANSWERED : CONTROL_REFUSED;
+    } else if ((strncmp(line, "off ", 4) == 0 && pid_uid_read(line + 4, &pid, &uid)) ||
+               (strncmp(line, "on ", 3) == 0 && pid_uid_read(line + 3, &pid, &uid))) {
+        return switch_request(o, pid, line[1] == 'n', uid, why);
     } else if (strncmp(line, "dump ", 5) == 0 && pid_read(line + 5, &pid)) {
         return dump_request(o, pid, fd, why);
     } else {

@@ -17,6 +17,8 @@ struct parser_pool {
     struct place places[PARSER_POOL_MAX];
     uint64_t deaths; /* of parsers that gave way */
     uint64_t refused;
+    uint64_t retry_ns; /* none is started before, */
+    uint64_t wait_ns;  /* since the last try failed and this time must pass; 0: it did not */
 };
 
 int parser_pool_new(struct parser_pool **ret_pool)
@@ -57,6 +59,23 @@ static struct place *place_find(struct parser_pool *pool, uint64_t now)
     return now - oldest->used_ns < PARSER_POOL_KEEP_MS * NS_PER_MS ? NULL : oldest;
 }
 
+/* A start that fails costs the observer a fork or a wait, and stacks come by the thousand. */
+static bool start(struct parser_pool *pool, struct place *place, uint64_t now)
+{
+    struct elf_parser *parser;
+    if (elf_parser_new(&parser) >= 0) {
+        place_empty(pool, place);
+        place->parser = parser;
+        pool->wait_ns = 0;
+        return true;
+    }
+    pool->wait_ns = pool->wait_ns ? 2 * pool->wait_ns : PARSER_POOL_RETRY_MS * NS_PER_MS;
+    if (pool->wait_ns > PARSER_POOL_RETRY_MAX_MS * NS_PER_MS)
+        pool->wait_ns = PARSER_POOL_RETRY_MAX_MS * NS_PER_MS;
+    pool->retry_ns = now + pool->wait_ns;
+    return false;
+}
+
 struct elf_parser *parser_pool_get(struct parser_pool *pool, uint32_t owner)
 {
     uint64_t now = clock_monotonic_ns();
@@ -67,10 +86,8 @@ struct elf_parser *parser_pool_get(struct parser_pool *pool, uint32_t owner)
         place->used_ns = now;
         return place->parser;
     }
-    struct place *place = place_find(pool, now);
-    if (place)
-        place_empty(pool, place);
-    if (!place || elf_parser_new(&place->parser) < 0) {
+    struct place *place = now < pool->retry_ns ? NULL : place_find(pool, now);
+    if (!place || !start(pool, place, now)) {
         pool->refused++;
         return NULL;
     }

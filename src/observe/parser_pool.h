@@ -10,6 +10,8 @@
 enum {
     PARSER_POOL_MAX = 16,
     PARSER_POOL_KEEP_MS = 2000, /* a parser that was used so lately does not give way */
+    PARSER_POOL_RETRY_MS = 100, /* after one could not be started none is tried for so long, */
+    PARSER_POOL_RETRY_MAX_MS = 10000, /* twice as long after each further failure, up to this */
 };
 
 struct elf_parser;
@@ -18,8 +20,8 @@ struct parser_pool;
 int parser_pool_new(struct parser_pool **ret_pool);
 void parser_pool_free(struct parser_pool *pool); /* NULL is fine */
 
-/* The parser for a user; borrowed, good until the next call. Starting one takes some milliseconds. NULL: it cannot be confined, or all
- * places are in use; nothing is interpreted then. */
+/* The parser for a user; borrowed, good until the next call. Starting one takes some milliseconds. NULL: it cannot be started or
+ * confined, could not a short while ago, or all places are in use; nothing is interpreted then. */
 struct elf_parser *parser_pool_get(struct parser_pool *pool, uint32_t owner);
 
 struct parser_pool_figures {

@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -21,7 +22,13 @@
 
 /* Tried in turn: the usual place, and one that is writable where /sys is not. */
 static const char *const places[] = {"/sys/fs/bpf", TRACE_ASK_DIR "/bpf"};
-enum { PLACES = sizeof(places) / sizeof(places[0]), LOCK_TRIES = 100 };
+enum {
+    PLACES = sizeof(places) / sizeof(places[0]),
+    LOCK_TRIES = 100,
+    SWEPT_TRIES = 3, /* a sweeper holds a lock for some microseconds: look again, so often, */
+    SWEPT_MS = 2,    /* after this time */
+    STALE_S = 10,    /* a lock file that is younger may be between open() and flock() */
+};
 
 static bool is_bpffs(const char *path)
 {
@@ -99,9 +106,14 @@ int pins_tracefs(void)
     return mount("tracefs", "/sys/kernel/tracing", "tracefs", flags, "mode=0700") < 0 ? -errno : 0;
 }
 
+/* ---- locks ---- */
+
+#define LOCK_PREFIX "observe-"
+#define LOCK_SUFFIX ".lock"
+
 static void lock_path(const char *name, char path[static PINS_PATH_MAX])
 {
-    snprintf(path, PINS_PATH_MAX, "%s/observe-%.64s.lock", TRACE_ASK_DIR, name);
+    snprintf(path, PINS_PATH_MAX, "%s/" LOCK_PREFIX "%.64s" LOCK_SUFFIX, TRACE_ASK_DIR, name);
 }
 
 /* Its holder removes the file at its end, perhaps between our open() and flock(): then the lock is of no use. */
@@ -120,17 +132,64 @@ static int lock_take(const char *name)
     if (r < 0)
         return r;
     lock_path(name, path);
-    for (int tries = 0; tries < LOCK_TRIES; tries++) {
+    for (int tries = 0, held = 0; tries < LOCK_TRIES && held < SWEPT_TRIES; tries++) {
         MEMOIR_CLEANUP(closep)
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return -errno;
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-            return errno == EWOULDBLOCK ? -EBUSY : -errno;
-        if (is_current(fd, path))
-            return MEMOIR_TAKE_FD(fd);
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            if (is_current(fd, path))
+                return MEMOIR_TAKE_FD(fd);
+            continue;
+        }
+        if (errno != EWOULDBLOCK)
+            return -errno;
+        if (++held < SWEPT_TRIES)
+            nanosleep(&(struct timespec){.tv_nsec = SWEPT_MS * 1000000L}, NULL);
     }
     return -EBUSY;
+}
+
+static bool has_pins(const char *name)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        char path[PINS_PATH_MAX];
+        snprintf(path, sizeof(path), "%s/%s%.64s", places[i], PREFIX, name);
+        if (access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Is it the lock file of an observer that is gone for good: nothing holds it, and nothing is pinned under its name? */
+static bool is_stale(int fd, const char *path, const char *name)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + STALE_S < time(NULL) &&
+           !has_pins(name) && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_current(fd, path);
+}
+
+/* Remove lock files of observers that were killed and whose pins are gone. */
+static void locks_sweep(void)
+{
+    DIR *dir = opendir(TRACE_ASK_DIR);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char name[65], path[PINS_PATH_MAX];
+        size_t len = strlen(entry->d_name), prefix = strlen(LOCK_PREFIX),
+               suffix = strlen(LOCK_SUFFIX);
+        if (len <= prefix + suffix || len - prefix - suffix >= sizeof(name) ||
+            strncmp(entry->d_name, LOCK_PREFIX, prefix) != 0 ||
+            strcmp(entry->d_name + len - suffix, LOCK_SUFFIX) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s", (int)(len - prefix - suffix), entry->d_name + prefix);
+        lock_path(name, path);
+        MEMOIR_CLEANUP(closep)
+        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd >= 0 && is_stale(fd, path, name))
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 void pins_unlock(const char *path, int lock)
@@ -150,8 +209,12 @@ int pins_open(const char *name, char path[static PINS_PATH_MAX], int *ret_lock)
     int lock = lock_take(name);
     if (lock < 0)
         return lock;
+    locks_sweep();
     int r = directory_find(name, path);
     if (r < 0) {
+        char own[PINS_PATH_MAX];
+        lock_path(name, own);
+        unlink(own); /* we hold it */
         path[0] = '\0';
         return r;
     }
@@ -180,7 +243,8 @@ void pins_remove(const char *path)
         log_warn("cannot remove '%s': %m", path);
 }
 
-int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+int pins_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                 void *context)
 {
     int n = 0;
     for (size_t i = 0; i < PLACES; i++) {
@@ -190,6 +254,8 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
                 continue;
             const char *name = entry->d_name + strlen(PREFIX);
             char path[PINS_PATH_MAX];
+            if (only && strcmp(name, only) != 0)
+                continue;
             snprintf(path, sizeof(path), "%s/%.64s", places[i], entry->d_name);
             int own = own_open(path);
             if (own < 0)

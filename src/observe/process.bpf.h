@@ -95,8 +95,12 @@ static void blocks_add(const struct at *at, int64_t blocks)
 static void process_renew(uint32_t pid, struct wire_process *p, uint64_t start_ns)
 {
     uint32_t generation = wire_generation(start_ns);
+    uint32_t uid = current_user();
     user_add(p, -(int64_t)p->live_blocks);
-    p->uid = current_user();
+    /* A user cannot switch off what it is about to start by exec with other rights. */
+    if (uid != p->uid || p->start_ns != start_ns)
+        p->off = 0;
+    p->uid = uid;
     p->payer = current_payer();
     p->generation = p->start_ns == start_ns ? p->generation + 1 : generation;
     p->start_ns = start_ns;

@@ -13,14 +13,25 @@
 
 enum { PIECES_MAX = 64 }; /* of one system call */
 
+static uint32_t file_uid(pid_t pid)
+{
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+    return stat(path, &st) == 0 ? st.st_uid : UINT32_MAX;
+}
+
 void remote_memory_init(struct remote_memory *memory, pid_t pid, struct deadline *deadline)
 {
     char path[32];
     struct stat st;
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     uint32_t owner = stat(path, &st) == 0 ? accountable_uid(st.st_uid) : UINT32_MAX;
-    *memory = (struct remote_memory){
-        .pid = pid, .deadline = owner == 0 ? NULL : deadline, .owner = owner};
+    *memory = (struct remote_memory){.pid = pid,
+                                     .deadline = owner == 0 ? NULL : deadline,
+                                     .deadline_of_users = deadline,
+                                     .owner = owner,
+                                     .file_uid = file_uid(pid)};
 }
 
 /* How many pieces one call read; the kernel stops at the first that it cannot read. */
@@ -101,5 +112,13 @@ void remote_memory_read(void *context, struct remote_piece *pieces, size_t n)
     if (!memory->deadline)
         read_all(memory->pid, pieces, n);
     else if (read_within(memory, pieces, n) == -ETIME)
+        memory->stuck = true;
+    if (memory->stuck || file_uid(memory->pid) == memory->file_uid)
+        return;
+    for (size_t i = 0; i < n; i++)
+        pieces[i].done = pieces[i].bytes == 0;
+    if (memory->file_uid == 0)
+        remote_memory_init(memory, memory->pid, memory->deadline_of_users);
+    else
         memory->stuck = true;
 }

@@ -33,7 +33,8 @@ static struct {
     uint32_t headroom_known;
     uint32_t quota_cpus; /* 0: no quota */
     uint32_t visible;    /* a reading used descriptors of the program's table */
-} meter;
+    uint32_t first_ms;   /* how long the first reading is waited for */
+} meter = {.first_ms = METER_FIRST_MS};
 
 /* ---- files ---- */
 
@@ -161,7 +162,7 @@ static void refresh(void)
         reading = false;
     }
     if (!last) {
-        if (!reading || !wait_for_reading(0, now + METER_FIRST_MS * NS_PER_MS))
+        if (!reading || !wait_for_reading(0, now + load_relaxed(&meter.first_ms) * NS_PER_MS))
             read_visibly();
     } else if (reading && now - last > METER_STALE_MS * NS_PER_MS) {
         /* One that hangs is waited for once. */
@@ -211,7 +212,8 @@ bool meter_was_visible_for_test(void)
     return load_relaxed(&meter.visible) != 0;
 }
 
-void meter_age_for_test(void)
+void meter_age_for_test(uint32_t first_ms)
 {
+    store_relaxed(&meter.first_ms, first_ms);
     store_relaxed(&meter.read_at_ns, 0);
 }

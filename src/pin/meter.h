@@ -44,6 +44,7 @@ unsigned meter_share(void);
 /* In a child of fork: no helper reads. */
 void meter_forget(void);
 
-/* For tests: whether descriptors of the program's table were used, and read again at the next call. */
+/* For tests: whether descriptors of the program's table were used; and read again at the next call, as if for the first
+ * time, with that patience. */
 bool meter_was_visible_for_test(void);
-void meter_age_for_test(void);
+void meter_age_for_test(uint32_t first_ms);

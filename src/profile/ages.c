@@ -59,5 +59,5 @@ void ages_json(const struct ages *ages, struct json *json)
     table(json, "blocks", ages->blocks);
     table(json, "bytes", ages->bytes);
     json_field_u64(json, "live_blocks", ages->all_blocks);
-    json_field_u64(json, "live_bytes", ages->all_bytes);
+    json_field_u64(json, "live", ages->all_bytes);
 }

@@ -21,5 +21,5 @@ extern const uint64_t ages_begin_bytes[AGES_COLUMNS];
 void ages_add(struct ages *ages, uint64_t age_ns, uint64_t bytes);
 
 /* Fields of an open object: "ages" and "sizes" (where each begins), "blocks" and "bytes" (by age, then by size),
- * "live_blocks" and "live_bytes". */
+ * "live_blocks" and "live". */
 void ages_json(const struct ages *ages, struct json *json);

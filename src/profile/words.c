@@ -268,7 +268,7 @@ void words_json_frames(const struct row *row, struct json *json)
             json_object_begin(json);
             json_field_string(json, "function",
                               line && line->function ? profile_text(p, line->function) : NULL);
-            json_field_string(json, "file",
+            json_field_string(json, "source_file",
                               line && line->file ? profile_text(p, line->file) : NULL);
             field_known(json, "line", line && line->line, line ? line->line : 0);
             field_text(json, "module", profile_module_path(p, row->frames[i]));
@@ -297,7 +297,7 @@ void words_json_head(const struct profile *p, const struct rows *rows, const str
     json_field_u64(json, "blocks", rows->now.live_blocks);
     json_field_u64(json, "allocated", rows->now.alloc_bytes);
     json_field_u64(json, "allocated_blocks", rows->now.alloc_blocks);
-    json_field_u64(json, "estimated_bytes", rows->estimated.live_bytes);
+    json_field_u64(json, "bytes_estimated", rows->estimated.live_bytes);
     field_known(json, "accounted", !o->diff && !o->filtered, p->accounted.live_bytes);
     json_key(json, "interval");
     if (o->rate_ns)

@@ -28,7 +28,7 @@ async function partsSum(page, world, pid) {
   await visit(page, world.url, `process/${pid}`)
   await page.locator('.explain .legend li').first().waitFor()
   const told = await page.evaluate(async (path) => (await fetch(path)).json(), `/api/v1/processes/${pid}/explain`)
-  assert.equal(Object.values(told.kinds).reduce((sum, n) => sum + n, 0), told.rss_bytes)
+  assert.equal(Object.values(told.kinds).reduce((sum, n) => sum + n, 0), told.rss)
   const widths = await page.locator('.explain .stack i').evaluateAll((parts) => parts.map((part) => parseFloat(part.style.width)))
   const sum = widths.reduce((all, width) => all + width, 0)
   assert.ok(Math.abs(sum - 100) < 0.1, `the bar is ${sum} % wide`)

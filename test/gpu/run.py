@@ -40,7 +40,7 @@ class Observer:
                 raise SystemExit("memoir-observe did not start: " + open(f"{work}/observe.log").read())
         self.start_ms = (time.monotonic() - start) * 1e3
         self.log = f"{work}/observe.log"
-        self.attach_ms = json.loads(self.ask("status"))["attach_ms"]
+        self.attach_ms = json.loads(self.ask("status"))["attach_took"] * 1000
 
     def ask(self, request):
         with socket.socket(socket.AF_UNIX) as s:
@@ -121,7 +121,7 @@ def row(what, value, reach, ok):
 
 
 def live(process, space):
-    return process["spaces"].get(space, {}).get("live_bytes", 0) if process else 0
+    return process["spaces"].get(space, {}).get("bytes", 0) if process else 0
 
 
 def nvml_used(pid):
@@ -145,7 +145,7 @@ def owners_of(bin_dir, observer, pid):
     kinds = {}
     for owner in told["owners"]:
         kinds[owner["kind"]] = kinds.get(owner["kind"], 0) + owner["bytes"]
-    return {"driver": told["driver"][0]["used_bytes"], "kinds": kinds}
+    return {"driver": told["driver"][0]["used"], "kinds": kinds}
 
 
 def counted(bin_dir, work, variant, results):
@@ -160,7 +160,7 @@ def counted(bin_dir, work, variant, results):
             for space in ("dram", "pinned", "managed", "registered"):
                 if live(traced, space) != said[space]:
                     wrong.append(f"{said['phase']}: {space} {live(traced, space)} != {said[space]}")
-            recorded = traced["graphs"]["recorded_bytes"]
+            recorded = traced["graphs"]["recorded"]
             if recorded != said["graph"]:
                 wrong.append(f"{said['phase']}: graphs {recorded} != {said['graph']}")
             if variant == "static":
@@ -251,7 +251,7 @@ def costs(bin_dir, work, rounds, results):
     observer.settle(program.pid)
     traced = {part: in_turn(program, other, part, rounds) for part in PARTS}
     process = observer.process_of(program.pid)
-    if not process or not process["copies"]["to_device"]["count"] or observer.process_of(other.pid):
+    if not process or not process["copies"]["to_device"]["copies"] or observer.process_of(other.pid):
         raise RuntimeError("not exactly one of the two programs is traced")
     attach.append(observer.attach_ms)
     detach.append(observer.stop())
@@ -315,7 +315,7 @@ def flood(bin_dir, work, seconds, results):
     traced = observer.process_of(program.pid)
     program.close()
     observer.stop()
-    seen = traced["copies"]["to_device"]["count"]
+    seen = traced["copies"]["to_device"]["copies"]
     results["flood"] = {"made": said["copies"], "seen": seen, "lost": traced["lost"], "cpu": cpu, "seconds": seconds}
     row(f"{said['copies'] / seconds:,.0f} copies/s from 4 threads for {seconds} s: lost",
         f"{traced['lost']['events']}, {said['copies'] - seen} not counted", "0",

@@ -11,6 +11,7 @@ import time
 import urllib.parse
 
 from daemon_fixture import BUILD, PATIENCE_S, as_user
+from document import checked
 from native_fixture import NativeTest
 
 MEMOIR = BUILD / "src/cli/memoir"
@@ -195,7 +196,8 @@ class ApiTest(NativeTest):
             target += "?" + urllib.parse.urlencode(arguments)
         answer = self.request("GET", target)
         self.assertEqual(answer.status, status, answer.body[:500])
-        return answer.json()
+        body = answer.json()
+        return checked(body) if "columns" in body and "table" not in body else body
 
     def problem(self, target, status, code, method="GET", body=None, **arguments):
         if arguments:

@@ -62,7 +62,7 @@ class Observer(ObserverProcess):
 
 
 def live(process, space):
-    return (process or {"spaces": {}})["spaces"].get(space, {}).get("live_bytes", 0)
+    return (process or {"spaces": {}})["spaces"].get(space, {}).get("bytes", 0)
 
 
 def counted(counts, space):

@@ -225,7 +225,7 @@ class SameFiguresTest(ApiTest):
         self.eventually(lambda: self.rows("/accounts", where=f"pid={client.pid}"), len, "the client is known")
         ages = self.valid(self.get(f"/processes/{client.pid}/ages"), "Ages")
         self.assertEqual(ages["source"], "device")
-        self.assertEqual((ages["live_blocks"], ages["live_bytes"]), (5, 15200))
+        self.assertEqual((ages["live_blocks"], ages["live"]), (5, 15200))
         size = ages["sizes"].index(4096)
         self.assertEqual(sum(row[size] for row in ages["blocks"]), 3)
         self.assertEqual(sum(row[size] for row in ages["bytes"]), 15000)

@@ -80,15 +80,15 @@ class TrackedTest(ApiTest):
         process = self.tracked(SITES)
         self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
         ages = self.valid(self.get(f"/processes/{process.pid}/ages"), "Ages")
-        if not ages["searched_bytes"]:
+        if not ages["searched"]:
             self.skipTest("the memory of other processes cannot be read here")
         self.assertEqual((ages["source"], ages["complete"]), ("heap", True))
         (account,) = self.get(f"/processes/{process.pid}")["accounts"]
-        self.assertEqual((ages["live_blocks"], ages["live_bytes"]), (account["blocks"], account["bytes"]))
+        self.assertEqual((ages["live_blocks"], ages["live"]), (account["blocks"], account["bytes"]))
         column = ages["sizes"].index(256)
         self.assertEqual(sum(row[column] for row in ages["blocks"]), 3000)  # of 1,000 bytes each
         self.assertEqual(sum(map(sum, ages["blocks"])), ages["live_blocks"])
-        self.assertEqual(sum(map(sum, ages["bytes"])), ages["live_bytes"])
+        self.assertEqual(sum(map(sum, ages["bytes"])), ages["live"])
 
     def test_a_scan_finds_what_the_command_line_finds(self):
         self.api()
@@ -131,7 +131,7 @@ class TrackedTest(ApiTest):
                          "urn:memoir:problem:not-yours")
 
     def sums(self, explained):
-        self.assertEqual(sum(part["bytes"] for part in explained["parts"]), explained["rss_bytes"])
+        self.assertEqual(sum(part["bytes"] for part in explained["parts"]), explained["rss"])
         return self.valid(explained, "Explain")
 
     def test_resident_memory_is_explained_with_a_book_and_without(self):
@@ -139,11 +139,11 @@ class TrackedTest(ApiTest):
         process = self.tracked(SITES)
         self.eventually(lambda: self.heap(process), lambda n: n >= 3_000_000, "its heap is known")
         told = self.sums(self.get(f"/processes/{process.pid}/explain"))
-        self.assertEqual(told["live_bytes"], self.heap(process))
-        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+        self.assertEqual(told["live"], self.heap(process))
+        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["others"]["bytes"], told["kinds"]["heap"])
         self.assertIn("ask", told["sites"][0]["site"])
         told = self.sums(self.get(f"/processes/{os.getpid()}/explain"))
-        self.assertEqual((told["sites"], told["live_bytes"]), (None, None))
+        self.assertEqual((told["sites"], told["live"]), (None, None))
         self.assertGreater(told["kinds"]["file"], 1_000_000)
         gone = Process(["sleep", "600"])
         gone.close()
@@ -159,7 +159,7 @@ class TrackedTest(ApiTest):
         document = self.get(f"/processes/{process.pid}/explain")
         parts = [part for part in document["parts"] if part["kind"] != "heap"]
         parts += [{"kind": "heap", "name": site["site"], "bytes": site["bytes"]} for site in document["sites"]]
-        parts += [{"kind": "heap", "name": "other call sites", "bytes": document["other_sites_bytes"]}]
+        parts += [{"kind": "heap", "name": "other call sites", "bytes": document["others"]["bytes"]}]
         there = self.memoir("query", "explain", "--where", f"pid={process.pid}", "--show", "kind,part,bytes,rss", "--json",
                             "--dir", self.books)["rows"]
         self.assertEqual(sum(row["bytes"] for row in here), here[0]["rss"])
@@ -189,7 +189,7 @@ class TrackedTest(ApiTest):
         self.sums(self.get(f"/processes/{theirs.pid}/explain"))
         told = self.sums(self.as_other(NOBODY, f"/processes/{theirs.pid}/explain"))  # by the broker
         self.assertEqual(told["program"], "sleep")
-        self.assertGreater(told["rss_bytes"], 100_000)
+        self.assertGreater(told["rss"], 100_000)
         self.assertEqual(self.as_other(NOBODY, f"/processes/{os.getpid()}/explain", 403)["type"],
                          "urn:memoir:problem:not-yours")
         both = f"/query?table=explain&by=pid&where=pid%3D{theirs.pid}%20or%20pid%3D{os.getpid()}"

@@ -12,6 +12,7 @@ import unittest
 from api_support import MEMOIR, ApiTest
 from attach_support import PROGRAM, Program, why_not
 from daemon_fixture import NOBODY, as_user
+from document import checked
 
 
 @unittest.skipIf(why_not(), why_not())
@@ -66,7 +67,7 @@ class AttachDaemonTest(ApiTest):
         sites = self.get(f"/processes/{program.pid}/sites")
         self.assertIn("alloc_some", json.dumps(sites))
         told = self.valid(self.get(f"/processes/{program.pid}/explain"), "Explain")
-        self.assertEqual(sum(told["kinds"].values()), told["rss_bytes"])
+        self.assertEqual(sum(told["kinds"].values()), told["rss"])
         self.assertGreater(told["kinds"]["older"], 0)  # and no slack: which of it is free is not known
         self.assertEqual(told["kinds"]["slack"], 0)
         self.assertEqual(self.switch(program.pid, False), {"pid": program.pid, "state": "none", "changed": True})
@@ -210,6 +211,16 @@ class AttachDaemonTest(ApiTest):
         self.assertEqual((done.returncode, done.stdout), (0, f"Detached from process {own.pid}.\n"), done.stderr)
         again = self.memoir("detach", own.pid, "--socket", socket, **command)
         self.assertEqual((again.returncode, again.stderr), (3, f"memoir: process {own.pid} is not attached\n"))
+
+    def test_json_tells_how_it_is_attached(self):
+        self.api()
+        program = self.program()
+        self.attached(program)
+        program("alloc", 10, 12345)
+        told = checked(json.loads(self.memoir("attach", program.pid, "--json").stdout))
+        self.assertEqual((told["schema"], told["pid"], told["state"]), ("memoir.attach/1", program.pid, "attached"))
+        self.assertEqual((told["bytes"], told["blocks"]), (123450, 10))
+        self.assertTrue(0 < told["attached"] < 3600, told)
 
     def test_a_user_s_share_outlives_a_restart(self):
         """Eight processes at a time, also where a memoird before this one attached them."""

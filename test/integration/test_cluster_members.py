@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import threading
 import time
 import unittest
 
@@ -153,6 +155,31 @@ class Membership(ClusterTest):
         secret.chmod(0o600)
         other = self.node("n2", nats.url, "--cluster-user", "memoir", "--cluster-password-file", secret)
         self.assertEqual(other.status()["state"], "connected")
+
+    def test_a_server_that_breaks_every_connection_is_left_alone_for_a_while(self):
+        """libnats connects again at once, a thousand times a second."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        came = []
+
+        def serve():
+            try:
+                while True:
+                    with listener.accept()[0] as s, s.makefile("rb") as file:
+                        s.sendall(b'INFO {"server_id":"S","version":"2.9.10","proto":1,"max_payload":1048576}\r\n')
+                        while (line := file.readline()) and line != b"PING\r\n":
+                            pass
+                        s.sendall(b"PONG\r\n")
+                        came.append(time.monotonic())
+            except OSError:
+                pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        node = self.node("n1", f"nats://127.0.0.1:{listener.getsockname()[1]}")
+        node.process.err.wait("cannot join the cluster: the server breaks each connection at once; trying again in 1 s")
+        node.process.err.wait("cannot join the cluster: the server breaks each connection at once; trying again in 2 s")
+        self.assertLess(len(came), 40)
+        self.assertTrue(node.query(table="system", show="total")["result"]["rows"])
 
     def test_no_cluster_is_said(self):
         node = self.node("n1", None, ready=False)

@@ -197,7 +197,7 @@ class Rights(ClusterTest):
             rows_ = n1.get("/api/v1/traced?node=n2")[1].get("processes", [])
             return next((r for r in rows_ if r["pid"] == drive.pid), None)
 
-        self.wait_until(lambda: (traced() or {}).get("spaces", {}).get("dram", {}).get("live_bytes") == 5 << 20, "it is traced")
+        self.wait_until(lambda: (traced() or {}).get("spaces", {}).get("dram", {}).get("bytes") == 5 << 20, "it is traced")
         place = dict(os.environ, XDG_RUNTIME_DIR=str(n1.folder))
         (n1.folder / "memoird.sock").symlink_to(n1.socket)
         done = n1.memoir("cluster", "tracing", "n2", drive.pid, "off", env=place)
@@ -207,7 +207,7 @@ class Rights(ClusterTest):
         status, body = n1.post(f"/api/v1/processes/{drive.pid}/tracing?node=n2", {"on": True})
         self.assertEqual((status, body["state"]), (200, "on"), body)
         drive.ok("alloc", 3 << 20)
-        self.wait_until(lambda: traced()["spaces"].get("dram", {}).get("live_bytes") == 3 << 20, "it is traced again")
+        self.wait_until(lambda: traced()["spaces"].get("dram", {}).get("bytes") == 3 << 20, "it is traced again")
         self.assertEqual([(a["who"], a["what"], a["status"]) for a in self.audit(n2)],
                          [("root at n1", f"tracing of PID {drive.pid} {to}", 200) for to in ("off", "on")])
 

@@ -233,5 +233,30 @@ class Watchers(NamespaceTest):
         self.assertEqual(self.flags(), 0)
 
 
+class Containers(NamespaceTest):
+    """A memoird of the whole machine, in a mount namespace of its own: to it the books of this test are those of a container."""
+
+    APART = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs -o mode=755 none /run && "
+             "mount -t tmpfs -o mode=1777 none /dev/shm && exec \"$@\"", "sh"]
+
+    def machine_daemon(self):
+        daemon = self.spawn("--state", self.state, "--socket", "none", "--tt-socket", "none", "--trace", "no",
+                            "--foreign-scan=100ms", "--log-level=debug", prefix=self.APART)
+        daemon.err.wait(r"\bready: watching")
+        return daemon
+
+    @unittest.skipUnless(os.geteuid() == 0 and works(*APART), "needs root and mount namespaces")
+    def test_a_book_that_memoird_cannot_remove_goes_with_its_process(self):
+        daemon = self.machine_daemon()
+        client = self.client("device=D", "dram=4x100000", "ready", "wait")
+        self.watched(daemon, client.pid)
+        with Book.open(self.book_files()[0]) as book:
+            self.assertEqual(book.watchers(), [])
+        client.go_on()
+        self.assertEqual(client.wait(), 0)
+        self.assertEqual(self.book_files(), [])
+        self.assertIn("removed 4 buffers", self.gone(daemon, client.pid))  # its last figures are told all the same
+
+
 if __name__ == "__main__":
     unittest.main()

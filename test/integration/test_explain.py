@@ -12,6 +12,7 @@ import stage
 
 stage.build_root()
 from cli_support import ENVIRONMENT, MEMOIR, CommandTest, memoir  # noqa: E402
+from document import checked  # noqa: E402
 
 PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "bench/explain"
 REST_PERCENT = 3
@@ -62,12 +63,12 @@ class ExplainTest(CommandTest):
         return process
 
     def explain(self, process):
-        told = json.loads(memoir("explain", "--dir", self.dir, "--json", process.pid, check=0).stdout)
-        self.assertEqual(sum(part["bytes"] for part in told["parts"]), told["rss_bytes"])
-        self.assertEqual(sum(told["kinds"].values()), told["rss_bytes"])
+        told = checked(json.loads(memoir("explain", "--dir", self.dir, "--json", process.pid, check=0).stdout))
+        self.assertEqual(sum(part["bytes"] for part in told["parts"]), told["rss"])
+        self.assertEqual(sum(told["kinds"].values()), told["rss"])
         self.assertTrue(told["memory_read"])
         self.assertTrue(told["program"])  # with or without a book
-        self.assertLessEqual(told["kinds"]["rest"] * 100, REST_PERCENT * told["rss_bytes"], told["parts"])
+        self.assertLessEqual(told["kinds"]["rest"] * 100, REST_PERCENT * told["rss"], told["parts"])
         return told
 
     def part(self, told, kind, name):
@@ -138,11 +139,11 @@ class Tracked(ExplainTest):
         return self.explain(self.start(MEMOIR, "run", "--quiet", "--dir", self.dir, *flags, self.c_program()))
 
     def check(self, told):
-        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+        self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["others"]["bytes"], told["kinds"]["heap"])
         self.assertIn("small_make", told["sites"][0]["site"])
-        self.assertGreater(told["live_bytes"], 48_000_000 + (48 << 20))
+        self.assertGreater(told["live"], 48_000_000 + (48 << 20))
         # 32 MiB were never touched.
-        self.assertGreater(told["live_absent_bytes"], 6_000_000)
+        self.assertGreater(told["live_absent"], 6_000_000)
         self.assertGreater(told["kinds"]["memoir"], 0)
 
     def test_our_allocator_has_sites_and_slack(self):
@@ -162,7 +163,7 @@ class Tracked(ExplainTest):
             sites = {site["site"].split()[-1]: site["bytes"] for site in told["sites"]}
             self.assertAlmostEqual(sites["touched"], 50_000_000, delta=3_000_000)
             self.assertLess(sites.get("untouched", 0), 3_000_000)
-            self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["other_sites_bytes"], told["kinds"]["heap"])
+            self.assertEqual(sum(site["bytes"] for site in told["sites"]) + told["others"]["bytes"], told["kinds"]["heap"])
 
 
     def test_call_sites_are_rows_of_the_table_that_sum_to_the_heap(self):
@@ -173,15 +174,15 @@ class Tracked(ExplainTest):
         told, all_rows = self.explain(process), rows("--show", "kind,part,bytes,estimated,live,blocks,folded,private,rss")
         sites = [row for row in all_rows if row["kind"] == "heap"]
         self.assertEqual(sum(row["bytes"] for row in all_rows), all_rows[0]["rss"])
-        self.assertAlmostEqual(sum(row["bytes"] for row in sites), told["kinds"]["heap"], delta=told["rss_bytes"] / 100)
+        self.assertAlmostEqual(sum(row["bytes"] for row in sites), told["kinds"]["heap"], delta=told["rss"] / 100)
         self.assertAlmostEqual(sum(row["private"] for row in sites),
-                               sum(part["private_bytes"] for part in told["parts"] if part["kind"] == "heap"),
-                               delta=told["rss_bytes"] / 100)
+                               sum(part["private"] for part in told["parts"] if part["kind"] == "heap"),
+                               delta=told["rss"] / 100)
         self.assertTrue(all(row["estimated"] for row in sites))
         first = max(sites, key=lambda row: row["bytes"])
         self.assertIn("small_make", first["part"])
         self.assertEqual((first["live"], first["blocks"], first["folded"]),
-                         (told["sites"][0]["live_bytes"], told["sites"][0]["live_blocks"], 0))
+                         (told["sites"][0]["live"], told["sites"][0]["blocks"], 0))
         self.assertEqual({row["kind"] for row in rows("--by", "kind")}, {row["kind"] for row in all_rows})
 
 

@@ -12,6 +12,7 @@ import test_track_programs
 import test_track_truth
 from cli_support import ENVIRONMENT, MEMOIR, wait_for
 from daemon_fixture import MEMOIRD, Process
+from document import checked
 from memoir.client import Client
 from track_support import BUILD, PROGRAMS, SOURCE_MALLOC
 
@@ -118,7 +119,7 @@ class Chains(Accounted, test_track.TrackTest):
                                   env=ENVIRONMENT, timeout=60, check=True).stdout
         totals = (lambda book, account: book.totals()[account.record])(*self.account(pid))
         document = json.loads(ask("heap", "--json"))
-        self.assertEqual((document["user_chain_blocks"], document["user_chain_bytes"]),
+        self.assertEqual((document["chain_blocks"], document["chain"]),
                          (totals.live_blocks, totals.live_bytes))
         self.assertEqual(json.loads(ask("heap", "--json", whom=("track_chains",)))["pid"], pid)
         self.assertRegex(ask("heap"), rf"(?m)^track_chains \(PID {pid}\)$")
@@ -199,8 +200,8 @@ class Heap(Accounted, test_track.TrackTest):
         done = subprocess.run([MEMOIR, "heap", "--json", "--dir", self.dir, str(pid)], capture_output=True, text=True,
                               env=ENVIRONMENT, timeout=60, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        document = json.loads(done.stdout)
-        self.assertEqual((document["schema"], document["broken"], document["whole"]), ("memoir.heap/1", 0, True))
+        document = checked(json.loads(done.stdout))
+        self.assertEqual((document["schema"], document["broken"], document["whole"]), ("memoir.heap/2", 0, True))
         return document
 
     def blocks(self, document):
@@ -212,14 +213,14 @@ class Heap(Accounted, test_track.TrackTest):
             process.told(step)
             document = self.heap(process.pid)
             totals = test_track.TrackTest.heap(self.book(process.pid))[1]
-            self.assertTrue(document["accounted"])
-            self.assertEqual((document["asked_blocks"], document["asked_bytes"]), (totals.live_blocks, totals.live_bytes))
+            self.assertTrue(document["accounting"])
+            self.assertEqual((document["asked_blocks"], document["asked"]), (totals.live_blocks, totals.live_bytes))
             # Besides there are the few that the loader asked for before there was an environment to look at.
             self.assertLessEqual(totals.live_blocks, self.blocks(document))
             self.assertLess(self.blocks(document), totals.live_blocks + 64)
-            self.assertGreaterEqual(document["used_bytes"], document["asked_bytes"])
+            self.assertGreaterEqual(document["used"], document["asked"])
             self.assertIn(process.pid, [c["tid"] for c in document["chains"]])
-            self.assertGreater(document["metadata_bytes"], 0)
+            self.assertGreater(document["metadata"], 0)
             self.assertGreater(document["kernel"]["mmap"], 0)
             process.go_on()
         self.assertEqual(process.wait(), 0, process.err.lines)
@@ -228,7 +229,7 @@ class Heap(Accounted, test_track.TrackTest):
         process = self.start("track_threads", settings={"MEMOIR_MALLOC": "account=0"})
         process.told("exchange")
         document = self.heap(process.pid)
-        self.assertEqual((document["accounted"], document["asked_bytes"]), (False, None))
+        self.assertEqual((document["accounting"], document["asked"]), (False, None))
         self.assertGreater(self.blocks(document), 0)
         text = subprocess.run([MEMOIR, "heap", str(process.pid)], capture_output=True, text=True, env=ENVIRONMENT,
                               timeout=60, check=True).stdout

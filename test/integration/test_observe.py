@@ -1,5 +1,6 @@
 """The observer sees every allocation and copy of programs on the stand-in driver, and keeps the count whatever happens."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from observe_support import BUILD, LIBRARY, OBSERVE, ObserveTest, PATIENCE_S, environment, live, wait_for
+from observe_support import BUILD, LIBRARY, OBSERVE, ObserveTest, Observer, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
 
@@ -59,7 +60,7 @@ class Exactness(ObserveTest):
         self.assertNotEqual(drive("free", 0)["result"], 0)
         traced = self.assert_same(observer, drive.pid, drive("counts"))
         self.assertEqual(live(traced, "dram"), 3 * MIB)
-        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+        self.assertEqual(traced["history_live"], 3 * MIB)
 
     def test_threads_that_hand_addresses_on(self):
         observer = self.shared()
@@ -101,8 +102,8 @@ class Exactness(ObserveTest):
         for _ in range(3):
             drive.ok("copy", "d2h", 0, 600, 1)
         copies = observer.traced(drive.pid)["copies"]
-        self.assertEqual((copies["to_device"]["count"], copies["to_device"]["bytes"]), (7, 35000))
-        self.assertEqual((copies["from_device"]["count"], copies["from_device"]["bytes"]), (3, 1800))
+        self.assertEqual((copies["to_device"]["copies"], copies["to_device"]["bytes"]), (7, 35000))
+        self.assertEqual((copies["from_device"]["copies"], copies["from_device"]["bytes"]), (3, 1800))
 
 
 class Processes(ObserveTest):
@@ -210,7 +211,7 @@ class Faults(ObserveTest):
         answer = drive.ok("phase", "churn", 1000, 2)
         observer.start()
         traced = self.assert_same(observer, drive.pid, answer)
-        self.assertEqual(traced["history_live_bytes"], 3 * MIB)
+        self.assertEqual(traced["history_live"], 3 * MIB)
         self.assertTrue(observer.status()["adopted"])
 
     def test_a_full_ring_costs_events_only(self):
@@ -226,7 +227,7 @@ class Faults(ObserveTest):
         traced = self.assert_same(observer, drive.pid, answer)
         self.assertGreater(traced["lost"]["events"], 0)
         wait_for("the history finds what it missed",
-                 lambda: observer.traced(drive.pid)["history_live_bytes"] == 4 * MIB)
+                 lambda: observer.traced(drive.pid)["history_live"] == 4 * MIB)
 
     def test_a_full_table_counts_what_does_not_fit(self):
         observer = self.observer("--blocks-quota", "10")
@@ -263,6 +264,26 @@ class Faults(ObserveTest):
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn(observer.name, said.stdout)
         self.assertFalse(os.path.exists(name))
+
+    def test_locks_that_killed_observers_left_are_removed(self):
+        """But not one that is held, nor one that is so young that it may be about to be, nor one whose pins are still there."""
+        killed = self.observer()
+        killed.kill()
+        self.addCleanup(killed.stop)
+        self.addCleanup(killed.start)  # takes its pins over, and removes them at its end
+        names = ("stale", "held", "young")
+        locks = {name: pathlib.Path(f"/run/memoird/observe-test-{name}-{os.getpid()}.lock") for name in names}
+        locks["pinned"] = pathlib.Path(f"/run/memoird/observe-{killed.name}.lock")
+        for name in names:
+            locks[name].touch(0o600)
+            self.addCleanup(locks[name].unlink, True)
+        with locks["held"].open("r") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            for name in ("stale", "held", "pinned"):
+                os.utime(locks[name], (0, 0))
+            observer = Observer(self.folder, "sweeper")
+            self.addCleanup(observer.stop)
+            self.assertEqual([name for name, path in locks.items() if not path.exists()], ["stale"])
 
     def test_sockets_and_locks_are_only_where_no_other_user_can_write(self):
         """A user who can create names there would pose as the observer, hold its lock, or lead its bpffs elsewhere."""

@@ -1,9 +1,9 @@
 """Figures of the observer where calls fail, contexts end, old forms are called, and a user means harm."""
 
-import ctypes
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +12,7 @@ import time
 import unittest
 import unittest.mock
 
+from endurance_support import PinnedMap
 from observe_support import BUILD, Drive, LIBRARY, ObserveTest, PATIENCE_S, environment, live, wait_for
 
 MIB = 1 << 20
@@ -107,7 +108,7 @@ class Forms(FiguresTest):
         self.assertEqual(program("r = c.cuMemcpyBatchAsync(to, of, sizes, c_size_t(n), at, which, c_size_t(1), byref(fail), "
                                  "stream)"), 0)
         copies = observer.traced(program.pid)["copies"]
-        self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (200, 20000))
+        self.assertEqual((copies["unknown"]["copies"], copies["unknown"]["bytes"]), (200, 20000))
 
 
     def test_a_batch_of_shaped_copies(self):
@@ -119,7 +120,7 @@ class Forms(FiguresTest):
         program("c.cuStreamCreate(byref(stream), 1); ops = create_string_buffer(op * n)")
         self.assertEqual(program("r = c.cuMemcpy3DBatchAsync_v2(c_size_t(n), ops, c_uint64(0), stream)"), 0)
         copies = observer.traced(program.pid)["copies"]
-        self.assertEqual((copies["unknown"]["count"], copies["unknown"]["bytes"]), (70, 70 * 1024))
+        self.assertEqual((copies["unknown"]["copies"], copies["unknown"]["bytes"]), (70, 70 * 1024))
 
     def test_a_multicast_object_has_no_memory_of_its_own(self):
         observer = self.shared()
@@ -128,7 +129,7 @@ class Forms(FiguresTest):
         self.assertEqual(program("r = c.cuMulticastCreate(byref(h), p)"), 0)
         self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
         self.assertEqual(program("r = c.cuMemRelease(h)"), 0)
-        self.assertEqual(observer.traced(program.pid)["live_blocks"], 0)
+        self.assertEqual(observer.traced(program.pid)["blocks"], 0)
 
 
 class System(FiguresTest):
@@ -188,7 +189,7 @@ class Copies(FiguresTest):
     def counted(self, observer, program):
         traced = observer.traced(program.pid)
         to = traced["copies"]["to_device"]
-        return to["count"], to["bytes"], traced["unchecked_copies"], traced["lost"]["doubtful_copies"]
+        return to["copies"], to["bytes"], traced["unchecked_copies"], traced["lost"]["doubtful_copies"]
 
     def test_most_returns_of_small_copies_are_left_out(self):
         observer, program = self.begin()
@@ -275,7 +276,7 @@ class Contexts(FiguresTest):
         self.assertEqual(live(observer.traced(program.pid), "dram"), 5 * MIB)
         self.assertEqual(program("r = c.cuDevicePrimaryCtxReset_v2(0)"), 0)
         traced = observer.traced(program.pid)
-        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"]), (4 * MIB, 4 * MIB))
+        self.assertEqual((live(traced, "dram"), traced["history_live"]), (4 * MIB, 4 * MIB))
         self.assertEqual(program("r = c.cuMemRelease(h)"), 0)
         self.assertEqual(live(observer.traced(program.pid), "dram"), 0)
 
@@ -285,12 +286,12 @@ class Contexts(FiguresTest):
         program("ctx = c_void_p(); r = c.cuCtxCreate_v2(byref(ctx), 0, 0)")
         program("for i in range(10): alloc(1 << 20)")
         self.assertEqual(program("r = c.cuCtxDestroy_v2(ctx)"), 0)
-        self.assertEqual(observer.traced(program.pid)["live_blocks"], 0)
+        self.assertEqual(observer.traced(program.pid)["blocks"], 0)
         program("primary(0); alloc(3 << 20)")
         observer.kill()
         observer.start()
         traced = observer.traced(program.pid)
-        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"], traced["live_blocks"]), (3 * MIB, 3 * MIB, 1))
+        self.assertEqual((live(traced, "dram"), traced["history_live"], traced["blocks"]), (3 * MIB, 3 * MIB, 1))
 
     def test_a_popped_context_uncovers_the_one_below(self):
         observer = self.shared()
@@ -329,7 +330,7 @@ class Handles(FiguresTest):
         program("h = physical(2 << 20)")
         self.assertNotEqual(program("r = c.cuMemRelease(h)"), 0)
         traced = observer.traced(program.pid)
-        self.assertEqual((live(traced, "dram"), traced["history_live_bytes"]), (2 * MIB, 2 * MIB))
+        self.assertEqual((live(traced, "dram"), traced["history_live"]), (2 * MIB, 2 * MIB))
 
 
 class Endurance(FiguresTest):
@@ -338,25 +339,8 @@ class Endurance(FiguresTest):
 
     def entries(self, observer, name):
         """The PIDs that a pinned map has entries for. Programs of other tests may be among them."""
-        attr = ctypes.create_string_buffer(128)
-        libc = ctypes.CDLL(None, use_errno=True)
-        path = ctypes.create_string_buffer(f"{self.pins(observer)}/{name}".encode())
-        ctypes.memmove(attr, ctypes.addressof(ctypes.c_uint64(ctypes.addressof(path))), 8)
-        fd = libc.syscall(321, 7, attr, 16)  # BPF_OBJ_GET
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), "BPF_OBJ_GET")
-        pids, key, following = set(), None, ctypes.create_string_buffer(64)
-        try:
-            while True:
-                attr = ctypes.create_string_buffer(128)
-                words = (ctypes.c_uint64 * 3)(fd, ctypes.addressof(key) if key else 0, ctypes.addressof(following))
-                ctypes.memmove(attr, words, 24)
-                if libc.syscall(321, 4, attr, 32) < 0:  # BPF_MAP_GET_NEXT_KEY
-                    return pids
-                pids.add(int.from_bytes(following.raw[:4], "little"))
-                key = ctypes.create_string_buffer(following.raw, 64)
-        finally:
-            os.close(fd)
+        with PinnedMap(f"{self.pins(observer)}/{name}") as pinned:
+            return set(pinned.pids())
 
     def test_ended_processes_leave_nothing_behind(self):
         observer = self.shared()
@@ -391,7 +375,7 @@ class Endurance(FiguresTest):
             self.skipTest("another program was faster each time")
         again.ok("primary", 0)
         traced = self.assert_same(observer, pid, again.ok("alloc", MIB))
-        self.assertEqual((live(traced, "dram"), traced["live_blocks"]), (MIB, 1))
+        self.assertEqual((live(traced, "dram"), traced["blocks"]), (MIB, 1))
 
     def test_an_observer_killed_while_it_reads_leaks_no_share_of_the_ring(self):
         observer = self.observer("--ring-quota", "262144")
@@ -495,17 +479,17 @@ class Uses(FiguresTest):
     def device(self, observer, program):
         def told():
             devices = (observer.traced(program.pid) or {}).get("devices")
-            return devices and not (devices[0]["estimate"] and "context_bytes" not in devices[0]) and devices[0]
+            return devices and not (devices[0]["estimated"] and "context" not in devices[0]) and devices[0]
         return wait_for("NVML's figure", told)
 
     def test_the_context_of_a_program_traced_from_its_start(self):
         observer = self.observer()
         program = self.program()
         program("primary(0); alloc(5 << 20); alloc(1000)")
-        device = wait_for("an exact figure", lambda: (d := self.device(observer, program)) and not d["estimate"] and d)
-        self.assertEqual(device, {"device": 0, "context_bytes": self.CONTEXT, "before_bytes": 0, "estimate": False})
+        device = wait_for("an exact figure", lambda: (d := self.device(observer, program)) and not d["estimated"] and d)
+        self.assertEqual(device, {"ordinal": 0, "context": self.CONTEXT, "before": 0, "estimated": False})
         program("alloc(50 << 20)")
-        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
+        self.assertEqual(self.device(observer, program)["context"], self.CONTEXT)
 
     def test_what_was_there_before_tracing_began(self):
         early = self.program()
@@ -513,13 +497,13 @@ class Uses(FiguresTest):
         observer = self.observer()
         early("alloc(4 << 20)")
         device = self.device(observer, early)
-        self.assertNotIn("context_bytes", device)  # of the two only the sum is known
-        self.assertEqual(device["before_bytes"], self.CONTEXT + 10 * MIB)
+        self.assertNotIn("context", device)  # of the two only the sum is known
+        self.assertEqual(device["before"], self.CONTEXT + 10 * MIB)
         late = self.program()
         late("primary(0)")
-        wait_for("a context to compare with", lambda: "context_bytes" in self.device(observer, early))
+        wait_for("a context to compare with", lambda: "context" in self.device(observer, early))
         device = self.device(observer, early)
-        self.assertEqual((device["context_bytes"], device["before_bytes"], device["estimate"]),
+        self.assertEqual((device["context"], device["before"], device["estimated"]),
                          (self.CONTEXT, 10 * MIB, True))
 
     def test_a_context_that_ended_is_asked_for_again(self):
@@ -530,7 +514,7 @@ class Uses(FiguresTest):
         program("c.cuDevicePrimaryCtxReset_v2(0)")
         wait_for("its end", lambda: observer.traced(program.pid)["devices"] == [])
         program("primary(0)")
-        self.assertEqual(self.device(observer, program)["context_bytes"], self.CONTEXT)
+        self.assertEqual(self.device(observer, program)["context"], self.CONTEXT)
 
 
 class Users(FiguresTest):
@@ -540,13 +524,13 @@ class Users(FiguresTest):
         hostile = [self.program(user=12345) for _ in range(4)]
         for program in hostile:
             program("primary(0)\nfor i in range(300): alloc(4096)")
-        kept = sum(observer.traced(p.pid)["live_blocks"] for p in hostile)
+        kept = sum(observer.traced(p.pid)["blocks"] for p in hostile)
         lost = sum(observer.traced(p.pid)["lost"]["blocks"] for p in hostile)
         self.assertEqual((kept, lost), (500, 700))
         other = self.program(user=12346)
         other("primary(0)\nfor i in range(250): alloc(4096)")
         traced = observer.traced(other.pid)
-        self.assertEqual((traced["live_blocks"], traced["lost"]["blocks"]), (250, 0))
+        self.assertEqual((traced["blocks"], traced["lost"]["blocks"]), (250, 0))
         # What ended processes held is free for others of that user.
         for program in hostile[:2]:
             program.close()
@@ -554,7 +538,7 @@ class Users(FiguresTest):
         observer.ask("flush")
         late = self.program(user=12345)
         late("primary(0)\nfor i in range(100): alloc(4096)")
-        self.assertEqual(observer.traced(late.pid)["live_blocks"], 100)
+        self.assertEqual(observer.traced(late.pid)["blocks"], 100)
 
 
     def test_subordinate_uids_and_set_uid_programs_are_in_the_quota_of_their_user(self):
@@ -571,7 +555,7 @@ class Users(FiguresTest):
             program = self.program(UIDS=f"{real} {effective} {effective}")
             program("primary(0)\nfor i in range(200): alloc(4096)")
             traced = observer.traced(program.pid)
-            self.assertEqual((traced["live_blocks"], traced["lost"]["blocks"]), (kept, 200 - kept), (real, effective))
+            self.assertEqual((traced["blocks"], traced["lost"]["blocks"]), (kept, 200 - kept), (real, effective))
 
 
 class Libraries(FiguresTest):
@@ -616,6 +600,31 @@ class Libraries(FiguresTest):
             path.unlink()
         log = observer.log.read_text()
         self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)
+
+    def test_a_file_that_no_process_used_for_two_rounds_loses_its_probes(self):
+        """They would hold the space of a file that was removed."""
+        observer = self.observer()
+        folders = [self.folder / name for name in ("used", "unused")]
+        for folder in folders:
+            folder.mkdir()
+            shutil.copy(LIBRARY.resolve(), folder / "libcuda.so.1")
+        used = self.drive(LD_LIBRARY_PATH=str(folders[0]))
+        unused = Drive(self.folder, LD_LIBRARY_PATH=str(folders[1]))
+        names = [f"{os.stat(folder / 'libcuda.so.1').st_ino:x}" for folder in folders]
+
+        def probed():
+            links = " ".join(os.listdir(f"/sys/fs/bpf/memoir-{observer.name}"))
+            return [name in links for name in names]
+
+        wait_for("probes on both", lambda: observer.ask("flush") is not None and probed() == [True, True])
+        unused.close()
+        shutil.rmtree(folders[1])
+        observer.ask("tidy")
+        self.assertEqual(probed(), [True, True])  # a process may come in a moment
+        observer.ask("tidy")
+        self.assertEqual(probed(), [True, False])
+        used.ok("primary", 0)
+        self.assert_same(observer, used.pid, used.ok("alloc", MIB))
 
     def test_a_process_that_maps_it_in_a_loop_does_not_hold_up_others(self):
         observer = self.observer()

@@ -56,9 +56,9 @@ class GraphsTest(FiguresTest):
     def assert_recorded(self, observer, program, blocks, size, dram=0):
         traced = observer.traced(program.pid)
         graphs = traced["graphs"]
-        self.assertEqual((graphs["recorded_blocks"], graphs["recorded_bytes"], live(traced, "dram")), (blocks, size, dram))
+        self.assertEqual((graphs["recorded_blocks"], graphs["recorded"], live(traced, "dram")), (blocks, size, dram))
         self.assertEqual(traced["lost"]["unknown_frees"], 0)
-        self.assertEqual(traced["history_live_bytes"], dram)
+        self.assertEqual(traced["history_live"], dram)
         return traced
 
 
@@ -70,13 +70,13 @@ class Recording(GraphsTest):
         program("ok(c.cuMemcpyHtoDAsync_v2(p, host, c_size_t(4096), s)); ok(c.cuMemsetD8Async(p, 1, c_size_t(64), s))")
         program("free_on(s, p); g = end(s); e = instance(g)")
         traced = self.assert_recorded(observer, program, 1, 4 * MIB, MIB)
-        self.assertEqual(traced["copies"]["to_device"]["count"], 0)
+        self.assertEqual(traced["copies"]["to_device"]["copies"], 0)
         graphs = traced["graphs"]
-        self.assertEqual((graphs["recorded_copies"], graphs["recorded_copy_bytes"], graphs["capturing_streams"]), (1, 4096, 0))
+        self.assertEqual((graphs["recorded_copies"], graphs["recorded_copied"], graphs["capturing_streams"]), (1, 4096, 0))
         program("ok(c.cuGraphLaunch(e, s)); ok(c.cuGraphLaunch(e, s))")  # not observed: nothing changes
         self.assert_recorded(observer, program, 1, 4 * MIB, MIB)
         program("ok(c.cuMemcpyHtoDAsync_v2(real, host, c_size_t(4096), s))")  # the stream works again
-        self.assertEqual(observer.traced(program.pid)["copies"]["to_device"]["count"], 1)
+        self.assertEqual(observer.traced(program.pid)["copies"]["to_device"]["copies"], 1)
         program("ok(c.cuGraphDestroy(g))")
         self.assert_recorded(observer, program, 1, 4 * MIB, MIB)  # the executable graph has it still
         program("ok(c.cuGraphExecDestroy(e))")
@@ -113,8 +113,8 @@ class Recording(GraphsTest):
         program("s = stream(); a, b = alloc(1 << 20), alloc(1 << 20); begin(s)")
         program("ok(c.cuMemcpyDtoDAsync_v2(a, b, c_size_t(1000), s)); ok(c.cuMemcpyAsync(a, b, c_size_t(24), s)); g = end(s)")
         traced = observer.traced(program.pid)
-        self.assertEqual(sum(way["count"] for way in traced["copies"].values()), 0)
-        self.assertEqual((traced["graphs"]["recorded_copies"], traced["graphs"]["recorded_copy_bytes"]), (2, 1024))
+        self.assertEqual(sum(way["copies"] for way in traced["copies"].values()), 0)
+        self.assertEqual((traced["graphs"]["recorded_copies"], traced["graphs"]["recorded_copied"]), (2, 1024))
 
 
 class Nodes(GraphsTest):
@@ -124,13 +124,13 @@ class Nodes(GraphsTest):
         self.assert_recorded(observer, program, 2, 8 * MIB)
         program("ok(c.cuGraphLaunch(e, None)); ok(c.cuMemcpyHtoD_v2(p, host, c_size_t(4096)))")
         traced = self.assert_recorded(observer, program, 2, 8 * MIB)
-        self.assertEqual(traced["copies"]["to_device"]["count"], 1)  # a call of its own, to memory of the graph
+        self.assertEqual(traced["copies"]["to_device"]["copies"], 1)  # a call of its own, to memory of the graph
         program("ok(c.cuMemFree_v2(p)); ok(c.cuMemFreeAsync(q, None))")  # of what the launch allocated
         self.assert_recorded(observer, program, 2, 8 * MIB)
         program("ok(c.cuGraphExecDestroy(e)); ok(c.cuGraphDestroy(g))")
         self.assert_recorded(observer, program, 2, 8 * MIB)
         program("ok(c.cuGraphExecDestroy(f))")
-        self.assertEqual(self.assert_recorded(observer, program, 0, 0)["live_blocks"], 0)
+        self.assertEqual(self.assert_recorded(observer, program, 0, 0)["blocks"], 0)
 
     def test_nodes_of_any_kind(self):
         observer, program = self.begin()
@@ -146,7 +146,7 @@ class Nodes(GraphsTest):
         program("any = create_string_buffer(struct.pack('I28x', 1) + bytes(copy), 256)")
         program("ok(c.cuGraphAddNode(byref(c_void_p()), g, None, c_size_t(0), any))")
         traced = self.assert_recorded(observer, program, 2, 4 * MIB, MIB)
-        self.assertEqual((traced["graphs"]["recorded_copies"], traced["graphs"]["recorded_copy_bytes"]), (2, 1024))
+        self.assertEqual((traced["graphs"]["recorded_copies"], traced["graphs"]["recorded_copied"]), (2, 1024))
         self.assertEqual(traced["lost"]["unreadable"], 0)
 
     def test_recording_into_a_graph_that_is_there(self):
@@ -204,7 +204,7 @@ class Told(GraphsTest):
             kinds = {}
             for owner in told["owners"]:
                 kinds[owner["kind"]] = kinds.get(owner["kind"], 0) + owner["bytes"]
-            self.assertEqual(sum(kinds.values()), told["driver"][0]["used_bytes"])
+            self.assertEqual(sum(kinds.values()), told["driver"][0]["used"])
             return kinds
         self.assertNotIn("CUDA graphs", kinds())
         program("ok(c.cuGraphLaunch(e, None))")
@@ -223,10 +223,10 @@ class Told(GraphsTest):
         program("for i in range(5): ok(c.cuMemcpyHtoD_v2(p, host, c_size_t(4096)))")
         observer.ask("flush")
         hot = json.loads(self.memoir(observer, "hot", program.pid, "--json"))
-        block = [b for b in hot["buffers"] if b["size_bytes"] == 6 * MIB]
+        block = [b for b in hot["buffers"] if b["size"] == 6 * MIB]
         self.assertEqual([(b["class"], b["state"], b["to_device_copies"]) for b in block], [("graph", "recorded", 5)], hot)
         listed = json.loads(self.memoir(observer, "list", "--json"))["processes"]
-        self.assertEqual([p["graph_bytes"] for p in listed if p["pid"] == program.pid], [6 * MIB])
+        self.assertEqual([p["recorded"] for p in listed if p["pid"] == program.pid], [6 * MIB])
         path = self.folder / "run.trace"
         path.write_bytes(observer.ask(f"dump {program.pid}"))
         done = subprocess.run([BUILD / "src/cli/memoir", "trace", "load", path], capture_output=True, text=True, timeout=60)

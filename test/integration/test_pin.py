@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "cuda"))
 
 from cuda_support import BUILD, MIB, PATIENCE_S, environment, pin_model
+from document import checked
 
 DRIVE = BUILD / "test/cuda/pin_drive"
 LIBRARY = BUILD / "src/pin/libmemoir-cuda.so"
@@ -171,10 +172,10 @@ class Staging(PinTest):
         try:
             json.loads(process.stdout.readline())
             words = [str(MEMOIR), "pin", "explain", "--dir", str(self.folder), str(process.pid)]
-            told = json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=PATIENCE_S).stdout)
+            told = checked(json.loads(subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=PATIENCE_S).stdout))
             self.assertEqual(told["staged_copies"], 50)
             (ring,) = [b for b in told["allocations"] if b["reason"] == "ring"]
-            self.assertEqual((ring["pinned"], ring["registered_bytes"]), (True, 8 * MIB))
+            self.assertEqual((ring["is_pinned"], ring["registered"]), (True, 8 * MIB))
             self.assertIn("Staging: 50 pageable copies", subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S).stdout)
         finally:
             process.kill()
@@ -526,23 +527,23 @@ class Commands(PinTest):
             said = json.loads(process.stdout.readline())
             done = self.memoir("explain", "--json", "--dir", self.folder, process.pid)
             self.assertEqual(done.returncode, 0, done.stderr)
-            answer = json.loads(done.stdout)
-            self.assertEqual(answer["registered_bytes"], said["pinned_bytes"])
+            answer = checked(json.loads(done.stdout))
+            self.assertEqual(answer["registered"], said["pinned_bytes"])
             (block,) = [b for b in answer["allocations"] if b["copies"]]
-            self.assertEqual((block["pinned"], block["reason"], block["copies"]), (False, "not-yet", 2))
+            self.assertEqual((block["is_pinned"], block["reason"], block["copies"]), (False, "not-yet", 2))
             self.assertIn("cold_block", block["site"])
             self.assertGreater(block["cost"], block["missed"])
             text = self.memoir("explain", "--dir", self.folder, process.pid).stdout
             self.assertIn("its copies have not cost as much as pinning it", text)
-            advice = json.loads(self.memoir("advise", "--json", "--dir", self.folder, process.pid).stdout)
+            advice = checked(json.loads(self.memoir("advise", "--json", "--dir", self.folder, process.pid).stdout))
             self.assertEqual([(s["advice"], s["copies"]) for s in advice["sites"]], [("pin", 700), ("reuse", 50)])
             self.assertIn("hot_block", advice["sites"][0]["site"])
-            self.assertIsNone(advice["sites"][0]["step"])
+            self.assertIsNone(advice["sites"][0]["saves_step"])
             steps = json.loads(self.memoir("advise", "--json", "--steps", 175, "--dir", self.folder, process.pid).stdout)["sites"][0]
-            self.assertAlmostEqual(steps["step"], steps["saves"] / 175, delta=1e-9)
+            self.assertAlmostEqual(steps["saves_step"], steps["saves"] / 175, delta=1e-9)
             self.assertIn("PER STEP", self.memoir("advise", "--steps", 175, "--dir", self.folder, process.pid).stdout)
             self.assertIn("of the whole machine the kernel holds", text)
-            self.assertGreaterEqual(answer["kernel_pinned_bytes"], 0)
+            self.assertGreaterEqual(answer["kernel_pinned"], 0)
             (path,) = [f for f in self.folder.rglob(f"pin-{process.pid}")]
             whole = path.read_bytes()
             for broken in (b"", whole[:100], b"\xff" * len(whole), whole + b"x"):
@@ -596,7 +597,7 @@ class Python(PinTest):
                 self.skipTest(f"this interpreter's frames cannot be read: {list(sites)}")
             hot, cold = (f"batches.py:{line[name]} {name}" for name in ("hot_batch", "cold_batch"))
             self.assertEqual({hot: 400, cold: 3}, {site: b["copies"] for site, b in sites.items()})
-            self.assertNotEqual(sites[hot]["site_key"], sites[cold]["site_key"])
+            self.assertNotEqual(sites[hot]["key"], sites[cold]["key"])
             process.communicate("\n", timeout=PATIENCE_S)
             # The history has the lines, too, and the next run knows them.
             advice = json.loads(subprocess.run([str(MEMOIR), "pin", "advise", "--json", str(history)], capture_output=True, text=True,

@@ -45,7 +45,7 @@ class PinningTest(ApiTest):
         answer = self.eventually(lambda: self.request("GET", f"/processes/{process.pid}/pinning"), lambda a: a.status == 200, "pinning")
         pinning = self.valid(answer.json(), "Pinning")
         self.assertEqual(pinning["mode"], "auto")
-        self.assertGreater(pinning["pinned_bytes"], 0)
+        self.assertGreater(pinning["registered"], 0)
         (block,) = [b for b in pinning["allocations"] if b["copies"]]
         self.assertEqual((block["bytes"], block["copies"]), (4 * MIB, 2))
         self.assertTrue(block["why"])
@@ -54,8 +54,8 @@ class PinningTest(ApiTest):
         hot = max(pinning["sites"], key=lambda s: s["copies"])
         self.assertEqual((hot["advice"], hot["allocations"]), ("pin", 2))
         self.assertAlmostEqual(hot["saves_each"], (hot["saved"] + hot["missed"]) / 2)
-        self.assertIsNotNone(pinning["kernel_pinned_bytes"])
-        self.assertEqual((pinning["staged_copies"], pinning["staged_saved"], pinning["touched_ahead_bytes"]), (0, 0, 0))  # small blocks
+        self.assertIsNotNone(pinning["kernel_pinned"])
+        self.assertEqual((pinning["staged_copies"], pinning["staged_saved"], pinning["touched_ahead"]), (0, 0, 0))  # small blocks
 
     def test_processes_without_it_and_forged_files(self):
         self.api()

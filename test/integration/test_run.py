@@ -16,6 +16,7 @@ import stage
 stage.build_root()
 from daemon_fixture import DaemonTest  # noqa: E402
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, memoir, wait_for  # noqa: E402
+from document import checked  # noqa: E402
 
 TRACKER = BUILD / "src/track/libmemoir-track.so"
 ALLOCATOR = BUILD / "src/malloc/libmemoir-malloc.so"
@@ -326,6 +327,94 @@ class Untracked(RunTest):
                 self.assertIn("made with -fsanitize", result.stderr)
 
 
+NEXT = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    free(malloc(100));
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "wait") == 0)
+            usleep(700000);
+        else if (strcmp(argv[i], "rename") == 0)
+            prctl(PR_SET_NAME, "other");
+        else if (strcmp(argv[i], "_exit") == 0)
+            _exit(5);
+    return 5;
+}
+"""
+
+
+class Executed(RunTest):
+    """After exec the figures of an earlier program are not taken for those of the last one."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not TRACKER.exists():
+            raise unittest.SkipTest("this build has no tracker")
+
+    def compiled(self, *flags):
+        program = self.folder() / "next"
+        done = subprocess.run(["gcc", *flags, "-x", "c", "-", "-o", str(program)], input=NEXT, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            self.skipTest(f"gcc {' '.join(flags)} does not work here")
+        program.parent.chmod(0o755)
+        return program
+
+    def told(self, *command, **more):
+        folder = self.folder()
+        folder.chmod(0o777)
+        done = self.run_it("--json", folder / "out.json", *command, **more)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        return checked(json.loads((folder / "out.json").read_text(encoding="utf-8"))), done.stderr
+
+    def test_a_static_program_is_told_from_the_one_that_executed_it(self):
+        program = self.compiled("-static")
+        told, said = self.told("sh", "-c", f"exec {program} wait")
+        self.assertEqual((told["tracked"], told["last_image"]), (False, str(program)))
+        self.assertIn("linked statically", told["why_not"])
+        self.assertEqual(told["image"], os.path.realpath(shutil.which("sh")))
+        self.assertGreater(told["heap"]["allocated_blocks"], 0)
+        self.assertIn(f"these are the figures of {told['image']}; it executed {program}, which is not tracked: it is linked statically", said)
+        done = self.run_it("--assert", "peak<1GB", "sh", "-c", f"exec {program} wait; exit 0", summary=False)
+        self.assertIn("not known", done.stderr)  # whatever the shell's peak was
+
+    def test_one_that_ends_at_once_is_not_said_to_be_tracked(self):
+        told, _ = self.told("sh", "-c", f"exec {self.compiled('-static')}")
+        self.assertFalse(told["tracked"])  # null: only its name was seen
+        self.assertEqual(told["last_image"].rpartition("/")[2], "next")
+
+    def test_a_program_without_the_preload(self):
+        program = self.compiled()
+        told, _ = self.told("env", "-u", "LD_PRELOAD", program, "wait")
+        self.assertEqual((told["tracked"], told["last_image"]), (False, str(program)))
+        self.assertIn("without LD_PRELOAD", told["why_not"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_set_uid_programs(self):
+        program = self.compiled("-static")
+        os.chown(program, 1, 1)
+        program.chmod(0o4755)
+        told, _ = self.told("sh", "-c", f"exec {program} wait")
+        self.assertEqual((told["tracked"], told["last_image"]), (False, str(program)))
+        self.assertIn("set-uid", told["why_not"])
+        self.dir.chmod(0o1777)
+        told, _ = self.told("sh", "-c", f"exec {program} wait", user=65534, group=65534, extra_groups=[])
+        self.assertFalse(told["tracked"])
+        self.assertIn("set-uid", told["why_not"])
+
+    def test_a_program_that_renames_itself_is_the_same(self):
+        program = self.compiled()
+        for words in (["rename"], ["rename", "wait", "wait", "_exit"], ["_exit"]):
+            with self.subTest(words):
+                told, _ = self.told("sh", "-c", f"exec {program} {' '.join(words)}")
+                self.assertEqual((told["tracked"], told["why_not"], told["image"], told["last_image"]),
+                                 (True, None, str(program), None))
+
+
 class Tracked(RunTest):
     PROGRAM = BUILD / "test/leaks/leak_direct"
 
@@ -345,8 +434,8 @@ class Tracked(RunTest):
     def test_json_has_the_same(self):
         out = self.folder() / "out.json"
         self.run_it("--json", out, self.PROGRAM, summary=False)
-        document = json.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/2", 0, None))
+        document = checked(json.loads(out.read_text(encoding="utf-8")))
+        self.assertEqual((document["schema"], document["status"], document["signal"]), ("memoir.run/3", 0, None))
         self.assertTrue(document["tracked"])
         site = document["sites"][0]
         self.assertEqual((site["function"], site["line"], site["blocks"], site["bytes"]), ("step", 6, 200, 9600))

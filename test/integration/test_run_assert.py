@@ -133,7 +133,7 @@ class Outside(RunTest):
         file = self.folder / "summary.json"
         self.run_it("--keep-pymalloc", "--quiet", "--json", file, PYTHON, "-c", program)
         told = json.loads(file.read_text())
-        self.assertEqual(sum(told["explain"]["kinds"].values()), told["explain"]["rss_bytes"])
+        self.assertEqual(sum(told["explain"]["kinds"].values()), told["explain"]["rss"])
         self.assertGreater(told["explain"]["kinds"]["runtime"], 20_000_000)
         self.assertIsNone(told["outside_growth"])
 

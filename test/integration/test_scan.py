@@ -12,6 +12,7 @@ import sys
 import unittest
 
 from cli_support import BUILD, ENVIRONMENT, MEMOIR, CommandTest, wait_for
+from document import checked
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "leaks"))
 
@@ -121,7 +122,8 @@ class Scan(CommandTest):
             **keys,
         )
         self.assertTrue(summary.exists(), done.stderr)
-        return json.loads(summary.read_text())["scan"], done
+        told = checked(json.loads(summary.read_text()))
+        return told["scan"] and checked(told["scan"]), done
 
     def program(self, name):
         return next(p for p in leaks.programs() if p.name == name)
@@ -130,7 +132,7 @@ class Scan(CommandTest):
         """Blocks and bytes of the program's own lines that are in these states, by line."""
         found = {}
         for row in scan["sites"]:
-            own = row["file"] and pathlib.Path(row["file"]).name == program.path.name
+            own = row["source_file"] and pathlib.Path(row["source_file"]).name == program.path.name
             if own and row["state"] in states:
                 blocks, size = found.get(row["line"], (0, 0))
                 found[row["line"]] = (blocks + row["blocks"], size + row["bytes"])
@@ -194,7 +196,7 @@ class Scan(CommandTest):
             self.skipTest("this kernel has no secret memory")
         for options in (), ("--track",):
             scan, done = self.run_scan([secret], *options, tells=True)
-            self.assertEqual((scan["proof"], scan["unread_bytes"]), (False, 4096), done.stderr)
+            self.assertEqual((scan["proof"], scan["unread"]), (False, 4096), done.stderr)
             self.assertIn("No proof: 4.1 kB of its memory could not be read", done.stderr)
 
     def test_exit_codes(self):
@@ -324,7 +326,7 @@ class Scan(CommandTest):
 
         def scanned():
             done = self.leaks("--json", process.pid)
-            return json.loads(done.stdout) if done.returncode == 0 else None
+            return checked(json.loads(done.stdout)) if done.returncode == 0 else None
 
         return wait_for(scanned, "a scan")
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cuda"))
 
 from cli_support import ENVIRONMENT, MEMOIR, PATIENCE_S, wait_for
 from cuda_support import BUILD, MIB, STANDIN, TRAIN, Drive, environment
+from document import checked
 
 OBSERVE = BUILD / "src/observe/memoir-observe"
 SETUP = ("mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/memoir && mount -t bpf bpf /sys/fs/bpf"
@@ -93,7 +94,7 @@ class TraceTest(unittest.TestCase):
         return done
 
     def json(self, *arguments, **more):
-        return json.loads(self.memoir(*arguments, "--json", **more).stdout)
+        return checked(json.loads(self.memoir(*arguments, "--json", **more).stdout))
 
     def drive(self, **more):
         drive = Drive(self.folder, **more)
@@ -146,19 +147,19 @@ class RunTest(TraceTest):
         dump = self.folder / "run.trace"
         self.train("-q", "-o", dump)
         told = self.json("trace", "load", dump)
-        self.assertEqual(told["schema"], "memoir.trace.summary/1")
-        self.assertEqual(told["copies"]["to_device"]["count"], 4 + 2 * 20)  # weights; batch and labels of each step
+        self.assertEqual(told["schema"], "memoir.trace.summary/2")
+        self.assertEqual(told["copies"]["to_device"]["copies"], 4 + 2 * 20)  # weights; batch and labels of each step
         self.assertEqual(told["copies"]["to_device"]["bytes"], 4 * 8 * MIB + 20 * (4 + 1) * MIB)
-        self.assertEqual(told["copies"]["from_device"]["count"], 20)
+        self.assertEqual(told["copies"]["from_device"]["copies"], 20)
         self.assertTrue(told["process"]["exited"])
-        self.assertEqual(told["spaces"]["pinned"]["peak_bytes"], 16 * MIB)
+        self.assertEqual(told["spaces"]["pinned"]["peak"], 16 * MIB)
         self.assertEqual(stat_mode(dump), 0o600)
 
     def test_a_json_dump_loads_as_a_binary_one_does(self):
         dump = self.folder / "run.json"
         self.train("-q", "-o", dump, "--json", steps=3)
         json.loads(dump.read_text())
-        self.assertEqual(self.json("trace", "load", dump)["copies"]["from_device"]["count"], 3)
+        self.assertEqual(self.json("trace", "load", dump)["copies"]["from_device"]["copies"], 3)
 
     def test_exit_codes_and_signals_are_the_programs(self):
         self.memoir("trace", "run", "sh", "-c", "exit 7", check=7)
@@ -242,13 +243,13 @@ class SharedTest(TraceTest):
     def test_commands_ask_it_and_leave_it_running(self):
         dump = self.folder / "run.trace"
         self.memoir("trace", "run", "--socket", self.socket, "-q", "-o", dump, TRAIN, "--steps", "5", "--step-ms", "1")
-        self.assertEqual(self.json("trace", "load", dump)["copies"]["from_device"]["count"], 5)
+        self.assertEqual(self.json("trace", "load", dump)["copies"]["from_device"]["copies"], 5)
         drive = self.drive()
         self.memoir("trace", "attach", "--socket", self.socket, drive.pid)
         drive.ok("context", 0)
         drive.ok("alloc", 3 * MIB)
         listed = self.json("trace", "list", "--socket", self.socket)["processes"]
-        self.assertEqual([p["device_bytes"] for p in listed if p["pid"] == drive.pid], [3 * MIB])
+        self.assertEqual([p["device"] for p in listed if p["pid"] == drive.pid], [3 * MIB])
         self.assertEqual(len(self.json("trace", "cold", "--socket", self.socket, drive.pid)["buffers"]), 1)
         self.assertIsNone(self.shared.poll())
 
@@ -311,11 +312,11 @@ class HotTest(TraceTest):
 
     def test_one_command_tells_buffer_lines_and_what_the_system_did(self):
         told = self.json("trace", "hot", self.dump)
-        self.assertEqual(told["schema"], "memoir.trace.hot/1")
+        self.assertEqual(told["schema"], "memoir.trace.hot/2")
         rows = told["buffers"]
         self.assertEqual(rows, sorted(rows, key=lambda row: -row["copies"]))
         labels = next(row for row in rows if "copy_labels" in (row["copy_site"] or "") and row["space"] == "device")
-        self.assertEqual((labels["copies"], labels["to_device_bytes"], labels["host_side"]), (20, 20 * MIB, "pageable"))
+        self.assertEqual((labels["copies"], labels["to_device"], labels["host_side"]), (20, 20 * MIB, "pageable"))
         self.assertEqual(labels["repeated_copies"], 19)
         self.assertIn("allocate_buffers", labels["site"])
         self.assertIn("cuda_train.c", labels["site"])
@@ -340,7 +341,7 @@ class HotTest(TraceTest):
         rows = self.json("trace", "cold", self.dump, "-n", 500)["buffers"]
         self.assertEqual(rows[0]["copies"], 0)
         self.assertEqual(rows, sorted(rows, key=lambda row: row["copies"]))
-        self.assertIn(96 * MIB, {row["size_bytes"] for row in rows if row["copies"] == 0})
+        self.assertIn(96 * MIB, {row["size"] for row in rows if row["copies"] == 0})
 
     def test_csv_and_text_have_a_header(self):
         rows = list(csv.DictReader(io.StringIO(self.memoir("trace", "hot", self.dump, "--csv").stdout)))
@@ -361,7 +362,7 @@ class HotTest(TraceTest):
         self.assertAlmostEqual(labels["saved"], 20 * MIB / 2 / 1e9, delta=2e-9)
         again = [row for row in told["waste"] if row["kind"] == "repeated" and row["direction"] == "to_device"]
         labels = next(row for row in again if "copy_labels" in row["copy_site"])
-        self.assertEqual((labels["copies"], labels["size_bytes"], labels["space"]), (19, MIB, "host"))
+        self.assertEqual((labels["copies"], labels["size"], labels["space"]), (19, MIB, "host"))
         self.assertEqual(sum(row["copies"] for row in again if row["space"] == "pinned"), 20 - 4)  # of four stages
         self.assertNotIn("device", {row["space"] for row in again})  # that side is written
         self.assertIn(96 * MIB, {row["bytes"] for row in told["waste"] if row["kind"] == "uncopied"})
@@ -380,9 +381,9 @@ class AttachTest(TraceTest):
         drive.ok("register", MIB)
         drive.ok("copy", "h2d", 0, MIB, 1)
         process = self.listed(drive.pid)
-        self.assertEqual((process["device_bytes"], process["pinned_bytes"], process["managed_bytes"], process["registered_bytes"]),
+        self.assertEqual((process["device"], process["pinned"], process["managed"], process["registered"]),
                          (3 * MIB, 2 * MIB, 5 * MIB, MIB))
-        self.assertEqual((process["to_device_copies"], process["to_device_bytes"], process["lost_events"]), (1, MIB, 0))
+        self.assertEqual((process["to_device_copies"], process["to_device"], process["lost_events"]), (1, MIB, 0))
 
     def test_an_address_that_is_used_again_has_two_histories(self):
         drive = self.attached()
@@ -414,13 +415,13 @@ class AttachTest(TraceTest):
         drive.ok("alloc", 4 * MIB)
         told = self.json("trace", "diff", dump, drive.pid)
         self.assertTrue(told["same_process"])
-        self.assertEqual(told["live_bytes_change"], 4 * MIB)
-        self.assertEqual([(row["change"], row["live_bytes_change"]) for row in told["sites"] if row["space"] == "device"], [("grown", 4 * MIB)])
+        self.assertEqual(told["live_change"], 4 * MIB)
+        self.assertEqual([(row["change"], row["live_change"]) for row in told["sites"] if row["space"] == "device"], [("grown", 4 * MIB)])
 
     def test_dumps_go_to_standard_output(self):
         drive = self.attached()
         drive.ok("alloc", MIB)
-        self.assertIn("MEMOIR", json.dumps(self.json("trace", "dump", drive.pid, "-o", "-")).upper())
+        self.assertIn("MEMOIR", self.memoir("trace", "dump", drive.pid, "-o", "-", "--json").stdout.upper())
 
     def test_stop_removes_the_probes_and_the_history(self):
         drive = self.attached()
@@ -500,8 +501,8 @@ class OomTest(TraceTest):
         self.assertIn("asked for 943.7 MB on device 0 at", done.stdout)
         self.assertIn("and failed", done.stdout)
         told = self.json("trace", "oom", drive.pid)
-        self.assertEqual(told["failure"]["size_bytes"], 900 * MIB)
-        self.assertEqual(told["failure"]["held_bytes"], 400 * MIB)
+        self.assertEqual(told["failure"]["size"], 900 * MIB)
+        self.assertEqual(told["failure"]["held"], 400 * MIB)
         own = [row for row in told["holders"] if row["pid"] == drive.pid]
         self.assertEqual(sum(row["bytes"] for row in own), 400 * MIB)
         dump = self.folder / "oom.trace"
@@ -518,8 +519,8 @@ class OomTest(TraceTest):
         drive.ok("alloc", 300 * MIB)
         self.assertEqual(drive("alloc", 900 * MIB)["result"], 2)
         told = self.json("trace", "oom", drive.pid)
-        self.assertAlmostEqual(told["failure"]["capacity_bytes"], 1 << 30, delta=32 * MIB)  # with what the driver keeps
-        self.assertGreaterEqual(told["failure"]["used_bytes"], 500 * MIB)
+        self.assertAlmostEqual(told["failure"]["capacity"], 1 << 30, delta=32 * MIB)  # with what the driver keeps
+        self.assertGreaterEqual(told["failure"]["used"], 500 * MIB)
         others = [row for row in told["holders"] if row["pid"] == other.pid]
         self.assertGreaterEqual(others[0]["bytes"], 200 * MIB)
         self.assertRegex(told["sentence"], rf"of 1\.1 GB were held by .*cuda_drive \(PID {other.pid}, ")
@@ -537,12 +538,12 @@ class OwnersTest(TraceTest):
         drive.ok("alloc", 1000)
         nvml = {"MEMOIR_NVML": str(STANDIN / "libnvidia-ml.so.1")}
         told = self.json("trace", "owners", drive.pid, more=nvml)
-        self.assertEqual(sum(row["bytes"] for row in told["owners"]), told["driver"][0]["used_bytes"])
+        self.assertEqual(sum(row["bytes"] for row in told["owners"]), told["driver"][0]["used"])
         lines = [row for row in told["owners"] if row["kind"] == "allocated"]
         self.assertEqual(sum(row["bytes"] for row in lines), 3 * MIB + 1000)
         self.assertEqual({row["library"] for row in lines}, {"cuda_drive"})
         context = self.json("trace", "owners", drive.pid, "--context", "1MiB", more=nvml)["owners"]
-        self.assertEqual(sum(row["bytes"] for row in context), told["driver"][0]["used_bytes"])
+        self.assertEqual(sum(row["bytes"] for row in context), told["driver"][0]["used"])
         self.assertIn(MIB, [row["bytes"] for row in context if row["kind"] == "CUDA context"])
         self.assertIn("driver does not tell", self.memoir("trace", "owners", drive.pid, more={"MEMOIR_NVML": "off"}, check=1).stderr)
 
@@ -557,7 +558,7 @@ class OwnersTest(TraceTest):
             if "before attach" in kinds or time.monotonic() > end:
                 break
         self.assertEqual(kinds, {"rounding": MIB, "before attach": 64 * MIB})  # cuInit() came before tracing
-        self.assertEqual(sum(row["bytes"] for row in told["owners"]), told["driver"][0]["used_bytes"])
+        self.assertEqual(sum(row["bytes"] for row in told["owners"]), told["driver"][0]["used"])
 
 
 class MistakeTest(TraceTest):

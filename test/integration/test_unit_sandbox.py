@@ -7,6 +7,7 @@ import unittest
 
 import test_api_track
 import test_exits
+import test_leaks_daemon
 import test_trace_api
 import test_trust
 import unit_sandbox
@@ -50,8 +51,8 @@ class Sandbox(test_trust.TrustTest):
         process = self.start(*as_user(NOBODY), "/bin/sleep", "1000")
         self.wait_until(lambda: os.readlink(f"/proc/{process.pid}/exe").endswith("/sleep"), "it calls exec")
         self.claim(daemon, process.pid)
-        self.assertGreater(self.as_other(NOBODY, f"/processes/{process.pid}/ages?source=heap", 200)["searched_bytes"], 0)
-        self.assertGreater(self.get(f"/processes/{os.getpid()}/explain")["rss_bytes"], 0)
+        self.assertGreater(self.as_other(NOBODY, f"/processes/{process.pid}/ages?source=heap", 200)["searched"], 0)
+        self.assertGreater(self.get(f"/processes/{os.getpid()}/explain")["rss"], 0)
         self.assertFalse([line for line in daemon.err.lines if " warn: " in line or " error: " in line])
 
     def test_exits_are_seen(self):
@@ -85,6 +86,24 @@ class Tracked(Boxed, test_api_track.TrackedTest):
 
 
 @unittest.skipIf(REASON, REASON)
+class Growing(test_leaks_daemon.UntrackedTest):
+    """The watch over processes that keep no book explains those of users with the rights of the user, those of root itself."""
+    test_growth_of_others_is_not_told = test_one_user_leaves_places_to_others = test_it_can_be_turned_off = None
+    test_what_grows_is_named_and_what_the_kernel_can_take_back_is_not_told = None
+
+    def native(self, *flags, **options):
+        return super().native(*flags, **{"prefix": unit_sandbox.prefix(), **options})
+
+    def test_growth_of_root_and_of_a_user_is_named(self):
+        self.native("--leaks-untracked", "4s")
+        os.chmod(self.folder, 0o777)
+        pids = {self.start("malloc"), self.start("malloc", prefix=as_user(NOBODY))}
+        line = self.connect()
+        self.wait_until(lambda: pids <= set(self.rows(line)), "both grow")
+        self.assertEqual({row["site"] for pid, row in self.rows(line).items() if pid in pids}, {"heap of malloc"})
+
+
+@unittest.skipIf(REASON, REASON)
 class Pids(Boxed, test_trust.Pids):
     pass
 
@@ -95,7 +114,7 @@ class Tracing(test_trace_api.TraceTest):
         self.tracing(prefix=unit_sandbox.prefix())
         drive = self.drive()
         drive.ok("alloc", 5 * MIB)
-        row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        row = self.traced(drive.pid, lambda row: row["spaces"]["dram"]["bytes"] == 5 * MIB)
         self.assertEqual(row["lost"]["events"], 0)
 
     def test_elf_files_of_users_are_parsed_without_rights(self):
@@ -103,7 +122,7 @@ class Tracing(test_trace_api.TraceTest):
         daemon = self.tracing(prefix=unit_sandbox.prefix())
         drive = self.drive()
         drive.ok("alloc", 5 * MIB)
-        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["live_bytes"] == 5 * MIB)
+        self.traced(drive.pid, lambda row: row["spaces"]["dram"]["bytes"] == 5 * MIB)
         parsers = self.parsers(daemon)
         self.assertEqual(len(parsers), 1)
         self.unprivileged(parsers[0])

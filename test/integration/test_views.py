@@ -237,6 +237,24 @@ class Views(ApiTest):
         if not (route or "").startswith("/processes/"):  # with names of functions, which the loop has not
             self.same(lambda: self.served("/query", table, {"table": now, **asked}), question)
 
+    def test_the_history_of_the_command_and_of_the_route_is_one_document(self):
+        identity = self.rows("/devices")[0]["device_id"]
+        for options, words in ((["--system"], {"what": "system"}), (["--device", "host"], {"what": "space"}),
+                               (["--pid", str(self.pids[0])], {"what": "process", "pid": self.pids[0]}),
+                               (["--device", "Card-A"], {"what": "device", "device": identity}),
+                               (["--pid", "2147483000"], None)):
+            with self.subTest(options):
+                told = self.say("history", "--json", *options, "--since", "10m", "--step", "10s", "--state", self.state)
+                document = json.loads(told)
+                self.assertEqual(document["series"] == [], words is None)
+                if words:
+                    query = urllib.parse.urlencode(words | {"from": "-10m", "points": 61})
+                    served = self.request("GET", "/history?" + query).body.decode()
+                    self.assertEqual(self.timeless(told), self.timeless(served))
+
+    def timeless(self, text):
+        return re.sub('"time":"[^"]*"', "", text, count=1).strip()
+
     def test_the_log_takes_the_words_of_a_question(self):
         """Its rows are changes, so there is no snapshot to ask: the same change is the same line, whatever else is asked for."""
         client = self.client_of(700)

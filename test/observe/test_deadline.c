@@ -127,7 +127,7 @@ static void memory_that_nobody_fills_does_not_hold_us(void **state)
         deadline_free(d);
         skip();
     }
-    struct remote_memory memory = {.pid = pid, .deadline = d, .owner = USER};
+    struct remote_memory memory = {.pid = pid, .deadline = d, .owner = USER, .file_uid = geteuid()};
     struct remote_piece pieces[] = {
         {.address = (uintptr_t)plain, .to = a, .bytes = 6},
         {.address = 8, .to = b, .bytes = 6}, /* nothing is there */
@@ -152,12 +152,86 @@ static void memory_that_nobody_fills_does_not_hold_us(void **state)
     munmap(page, 4096);
 }
 
+/* A process of a user's, which becomes one that its user may not trace, as by executing a set-uid program. */
+static void memory_of_what_its_user_may_not_trace_is_not_read(void **state)
+{
+    enum { NOBODY = 65534 };
+    struct remote_memory memory;
+    struct deadline *d;
+    int to_child[2], from_child[2];
+    char byte;
+    uint64_t secret = 42, got = 0;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(pipe(to_child) | pipe(from_child), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0 ||
+            prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) /* which a change of the user clears */
+            _exit(1);
+        for (unsigned long may = 1;; may = 0)
+            if (prctl(PR_SET_DUMPABLE, may, 0, 0, 0) < 0 || write(from_child[1], "", 1) != 1 ||
+                read(to_child[0], &byte, 1) != 1)
+                _exit(1);
+    }
+    assert_int_equal(read(from_child[0], &byte, 1), 1);
+    assert_int_equal(deadline_new(&d), 0);
+    remote_memory_init(&memory, pid, d);
+    assert_true(remote_read_one(remote_memory_read, &memory, (uintptr_t)&secret, &got, 8));
+    assert_int_equal(got, 42);
+    assert_int_equal(write(to_child[1], "", 1), 1);
+    assert_int_equal(read(from_child[0], &byte, 1), 1);
+    assert_false(remote_read_one(remote_memory_read, &memory, (uintptr_t)&secret, &got, 8));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    deadline_free(d);
+}
+
+/* A server that starts as root and becomes a user: it is read on, as that user's. */
+static void memory_of_root_that_becomes_a_users_is_read_as_that_users(void **state)
+{
+    enum { NOBODY = 65534 };
+    struct remote_memory memory;
+    struct deadline *d;
+    int to_child[2], from_child[2];
+    char byte;
+    uint64_t word = 42, got = 0;
+    if (geteuid() != 0)
+        skip();
+    assert_int_equal(pipe(to_child) | pipe(from_child), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (write(from_child[1], "", 1) != 1 || read(to_child[0], &byte, 1) != 1 ||
+            setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0 ||
+            prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
+            write(from_child[1], "", 1) != 1 || read(to_child[0], &byte, 1) != 1)
+            _exit(1);
+    }
+    assert_int_equal(read(from_child[0], &byte, 1), 1);
+    assert_int_equal(deadline_new(&d), 0);
+    remote_memory_init(&memory, pid, d);
+    assert_true(remote_read_one(remote_memory_read, &memory, (uintptr_t)&word, &got, 8));
+    assert_int_equal(memory.owner, 0);
+    assert_null(memory.deadline);
+    assert_int_equal(write(to_child[1], "", 1), 1);
+    assert_int_equal(read(from_child[0], &byte, 1), 1);
+    assert_false(remote_read_one(remote_memory_read, &memory, (uintptr_t)&word, &got, 8));
+    assert_true(remote_read_one(remote_memory_read, &memory, (uintptr_t)&word, &got, 8));
+    assert_int_equal(memory.owner, NOBODY);
+    assert_ptr_equal(memory.deadline, d);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    deadline_free(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_hangs_is_left_behind_and_others_go_on),
         cmocka_unit_test(freeing_waits_for_nobody),
         cmocka_unit_test(memory_that_nobody_fills_does_not_hold_us),
+        cmocka_unit_test(memory_of_what_its_user_may_not_trace_is_not_read),
+        cmocka_unit_test(memory_of_root_that_becomes_a_users_is_read_as_that_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

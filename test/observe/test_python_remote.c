@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -178,6 +179,43 @@ static void each_user_has_a_parser_of_its_own(void **state)
     assert_int_equal(python_remote_names(&f->remote, CALLS), 0);
     assert_int_equal(f->memory.reads, 0);
     free(f);
+    parser_pool_free(pool);
+}
+
+static bool there_is_one(struct parser_pool *pool, uint32_t owner)
+{
+    return parser_pool_get(pool, owner) != NULL;
+}
+
+/* The reason may last, and each try costs. */
+static void parser_that_cannot_be_started_is_not_tried_again_at_once(void **state)
+{
+    struct parser_pool *pool;
+    struct parser_pool_figures figures;
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(parser_pool_new(&pool), 0);
+    assert_true(there_is_one(pool, 1000));
+    uint64_t wait_ms = PARSER_POOL_RETRY_MS, begin_ns;
+    for (int i = 0; i < 3; i++, wait_ms *= 2) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        begin_ns = clock_monotonic_ns();
+        assert_false(there_is_one(pool, 2000));
+        assert_true(there_is_one(pool, 1000)); /* those that run serve on */
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        if (i == 2)
+            break;
+        assert_false(there_is_one(pool, 2000)); /* it could be, but is not tried */
+        while (clock_monotonic_ns() - begin_ns < (wait_ms + 20) * NS_PER_MS)
+            usleep(1000);
+    }
+    while (!there_is_one(pool, 2000))
+        usleep(1000);
+    assert_true(clock_monotonic_ns() - begin_ns >= wait_ms * NS_PER_MS);
+    assert_true(there_is_one(pool, 3000)); /* it begins anew after a success */
+    parser_pool_figures(pool, &figures);
+    assert_int_equal(figures.running, 3);
     parser_pool_free(pool);
 }
 
@@ -432,6 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_name_is_not_given_to_a_call_that_the_kernel_saw_otherwise),
         cmocka_unit_test(a_process_over_which_children_die_has_no_names_and_others_have),
         cmocka_unit_test(each_user_has_a_parser_of_its_own),
+        cmocka_unit_test(parser_that_cannot_be_started_is_not_tried_again_at_once),
         cmocka_unit_test(the_list_of_libraries_is_the_same),
         cmocka_unit_test(an_answer_that_makes_sense_is_believed),
         cmocka_unit_test(names_that_cannot_be_are_not_believed),

@@ -158,7 +158,7 @@ class Programs:
         if not told["tracked"] or not scan:
             return self.say_wrong(name, f"{mode}: not tracked or not scanned: {told['why_not']}")
         if not scan["proof"]:
-            return self.say_wrong(name, f"{mode}: no proof, {scan['unread_bytes']} bytes could not be read")
+            return self.say_wrong(name, f"{mode}: no proof, {scan['unread']} bytes could not be read")
         lost = scan["lost"]["blocks"] + scan["indirectly_lost"]["blocks"]
         if lost and ask_valgrind and shutil.which("valgrind"):
             true = valgrind_lost(command, text)

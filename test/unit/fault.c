@@ -14,7 +14,8 @@ static struct {
     bool armed;
     bool fired;
     bool wide;
-    int left; /* calls that still succeed */
+    int left;  /* calls that still succeed */
+    int error; /* of the one that fails; 0: the usual one of that call */
 } fault;
 
 bool fault_arm(int nth)
@@ -39,6 +40,11 @@ void fault_widen(void)
     fault.wide = true;
 }
 
+void fault_error(int error)
+{
+    fault.error = error;
+}
+
 void fault_disarm(void)
 {
     fault.armed = false;
@@ -49,7 +55,7 @@ static bool fails(int error)
     if (!fault.armed || fault.fired || fault.left-- > 0)
         return false;
     fault.fired = true;
-    errno = error;
+    errno = fault.error ? fault.error : error;
     return true;
 }
 
@@ -71,6 +77,8 @@ static bool fails_wide(int error)
 WRAP(void *, malloc, (size_t size), (size), NULL, ENOMEM)
 WRAP(void *, calloc, (size_t n, size_t size), (n, size), NULL, ENOMEM)
 WRAP(void *, realloc, (void *p, size_t size), (p, size), NULL, ENOMEM)
+WRAP(void *, reallocarray, (void *p, size_t n, size_t size), (p, n, size), NULL, ENOMEM)
+WRAP(char *, strdup, (const char *text), (text), NULL, ENOMEM)
 WRAP(ssize_t, read, (int fd, void *to, size_t n), (fd, to, n), -1, EIO)
 WRAP(ssize_t, write, (int fd, const void *from, size_t n), (fd, from, n), -1, ENOSPC)
 WRAP(int, fsync, (int fd), (fd), -1, EIO)

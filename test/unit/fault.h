@@ -20,6 +20,9 @@ bool fault_fired(void);
  * looks at the result. */
 void fault_disarm(void);
 
+/* From now on failures set errno to `error`; 0: to the usual value of each call. */
+void fault_error(int error);
+
 /* How often something was opened, and how often a call gave a descriptor with the number of a standard stream by which somebody could read or write. */
 extern int fault_opens, fault_standard_opens;
 

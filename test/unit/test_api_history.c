@@ -1,16 +1,10 @@
-/* Ranges of the history as the HTTP API has them: moments, steps, and which process a PID means. */
+/* Ranges of the history as the HTTP API has them: moments and steps. */
 #include "daemon/api_history.h"
 
 #include <errno.h>
-#include <string.h>
 
-#include "base/buffer.h"
-#include "base/clock.h"
-#include "base/json.h"
 #include "check.h"
 #include "history/read.h"
-#include "history/table.h"
-#include "query/query.h"
 
 enum { NOW = 1790000000 };
 
@@ -65,96 +59,11 @@ static void steps_are_of_a_usual_length_and_few_enough(void **unused)
                         points);
 }
 
-enum { COLUMNS = 10 }; /* of history_layout_show */
-
-struct series {
-    const char *series, *measure, *device_name, *device_id, *space;
-    uint64_t start_s, ordinal;
-    struct query_point last[2], max[2];
-    size_t n;
-};
-
-static void put_text(struct query_value *to, const char *text)
-{
-    if (text)
-        query_set_text(to, text);
-}
-
-static void layout_add(struct history_layout *layout, const struct history_world *time,
-                       const struct series *s)
-{
-    struct query_value values[COLUMNS] = {0};
-    put_text(&values[0], s->series);
-    put_text(&values[1], s->measure);
-    if (s->device_id)
-        query_set_number(&values[2], s->ordinal);
-    put_text(&values[3], s->device_name);
-    put_text(&values[4], s->device_id);
-    put_text(&values[5], s->space);
-    query_set_number(&values[7], s->start_s * NS_PER_S);
-    query_set_points(&values[8], s->last, s->n);
-    query_set_points(&values[9], s->max, s->n);
-    assert_int_equal(history_layout_add(layout, values, time), 0);
-}
-
-#define AT(s) ((s)*NS_PER_S)
-static const struct series series[] = {
-    {"rss", "bytes", .start_s = 100, .last = {{AT(1000), 10}}, .max = {{AT(1000), 12}}, .n = 1},
-    {"rss", "bytes", .start_s = 200, .last = {{AT(1010), 7}}, .max = {{AT(1010), 9}}, .n = 1},
-    {"dram", "bytes", "Card", "1 Card@here", "dram", .start_s = 200, .ordinal = 1,
-     .last = {{AT(1000), 1}, {AT(1010), 2}}, .max = {{AT(1000), 1}, {AT(1010), 2}}, .n = 2},
-    {"pressure", "percent/100", .start_s = 100, .last = {{AT(1000), 1234}},
-     .max = {{AT(1000), 1250}}, .n = 1},
-};
-
-static void check(bool of_process, uint64_t start_s, const char *expected)
-{
-    struct history_world time = {
-        .from_s = 1000, .to_s = 1020, .read_step_s = 10, .oldest_s = 50, .damaged = 3};
-    struct history_layout layout = {.text = BUFFER_INIT(1 << 16)};
-    struct buffer out = BUFFER_INIT(1 << 16);
-    struct json json;
-    for (size_t i = 0; i < sizeof(series) / sizeof(*series); i++)
-        layout_add(&layout, &time, &series[i]);
-    json_init(&json, &out);
-    json_object_begin(&json);
-    history_layout_json(&layout, &time, of_process, start_s, &json);
-    json_object_end(&json);
-    assert_int_equal(json_finish(&json), 0);
-    assert_string_equal(buffer_string(&out), expected);
-    history_layout_release(&layout);
-    buffer_release(&out);
-}
-
-#define HEAD  "{\"from\":1000,\"to\":1020,\"step\":10,\"t\":[1000,1010],\"series\":["
-#define FIRST "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[10,null],\"max\":[12,null]}"
-#define SECOND                                                                               \
-    "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[null,7],\"max\":[null,9]},"              \
-    "{\"name\":\"device.1.dram\",\"kind\":\"bytes\",\"ordinal\":1,\"device_name\":\"Card\"," \
-    "\"device_id\":\"1 Card@here\",\"space\":\"dram\",\"last\":[1,2],\"max\":[1,2]}"
-#define PRESSURE \
-    "{\"name\":\"pressure\",\"kind\":\"percent\",\"last\":[12.34,null],\"max\":[12.5,null]}"
-#define TAIL "],\"oldest\":50,\"damaged\":3}"
-
-static void of_two_processes_with_one_pid_one_is_told(void **unused)
-{
-    check(true, 0, HEAD SECOND TAIL);
-    check(true, 199, HEAD SECOND TAIL);
-    check(true, 101, HEAD FIRST "," PRESSURE TAIL);
-}
-
-static void rows_share_one_list_of_times(void **unused)
-{
-    check(false, 0, HEAD FIRST "," SECOND "," PRESSURE TAIL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moments_are_seconds_or_times_before_now),
         cmocka_unit_test(steps_are_of_a_usual_length_and_few_enough),
-        cmocka_unit_test(of_two_processes_with_one_pid_one_is_told),
-        cmocka_unit_test(rows_share_one_list_of_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/fuse.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@
 
 #include "base/clock.h"
 #include "daemon/broker.h"
+#include "daemon/broker_account.h"
 #include "daemon/heap_ages.h"
 
 enum { NOBODY = 65534, STRANGER = 65533, SKIPPED = 77 };
@@ -283,6 +286,21 @@ static int child_signal(int number)
     return child > 0 ? kill(child, number) : -1;
 }
 
+/* Wait until the child waits for a question: before, it has more time than memoird waits for it. */
+static int child_idle(void)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)child_of(child_of(getpid())));
+    while (state != 'S') {
+        FILE *stat = fopen(path, "re");
+        if (!stat)
+            return -1;
+        (void)!fscanf(stat, "%*d %*s %c", &state);
+        fclose(stat);
+    }
+    return 0;
+}
+
 static int killed_run(void)
 {
     struct broker *broker;
@@ -308,6 +326,36 @@ static void user_who_stops_its_child_harms_only_itself(void **state)
     run_apart(killed_run);
 }
 
+/* A child that is stopped before a question ends when it was idle for too long: the answer then comes late, by another one. */
+static int late_run(void)
+{
+    struct broker *broker;
+    bool closed = false;
+    int late = 0;
+    NEED(file_make("plain", 0644, 0, 0) == 0);
+    NEED(broker_start(&broker) == 0 && broker);
+    uint64_t begin_ns = clock_monotonic_ns();
+    while (!closed) {
+        uint64_t asked_ns = clock_monotonic_ns();
+        int fd = open_as(broker, STRANGER, "plain");
+        uint64_t took_ns = clock_monotonic_ns() - asked_ns;
+        late += fd >= 0 && took_ns > NS_PER_S;
+        closed = fd == -ETIMEDOUT && took_ns < NS_PER_S;
+        NEED(fd >= 0 || fd == -ETIMEDOUT);
+        NEED(fd < 0 || (close(fd) == 0 && child_idle() == 0 && child_signal(SIGSTOP) == 0));
+        NEED(clock_monotonic_ns() - begin_ns < 3 * BROKER_TIME_MS * NS_PER_MS);
+    }
+    NEED(late > 0);
+    NEED(open_as(broker, NOBODY, "plain") >= 0);
+    broker_free(broker);
+    return 0;
+}
+
+static void answers_that_come_late_use_up_the_time_of_their_user(void **state)
+{
+    run_apart(late_run);
+}
+
 static int text_put(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -331,16 +379,44 @@ static int hanging_mount(const char *path)
     return mount("fuse", path, "fuse", MS_NOSUID | MS_NODEV, options) < 0 ? -1 : fuse;
 }
 
+struct asker {
+    struct broker *broker;
+    atomic_bool ended;
+    int result;
+};
+
+static void *hanging_ask(void *context)
+{
+    struct asker *asker = context;
+    asker->result = open_as(asker->broker, STRANGER, "fuse/file");
+    broker_rest(asker->broker);
+    atomic_store(&asker->ended, true);
+    return NULL;
+}
+
 static int hanging_run(void)
 {
-    struct broker *broker;
+    struct asker asker = {0};
+    pthread_t thread;
     NEED(mkdir(in_dir("fuse"), 0755) == 0 && file_make("plain", 0644, 0, 0) == 0);
     int fuse = hanging_mount(in_dir("fuse"));
     if (fuse < 0)
         return SKIPPED;
     NEED(text_put(in_dir("subuid"), "65533:200000:10\n") == 0);
     bool sub = mount(in_dir("subuid"), "/etc/subuid", NULL, MS_BIND, NULL) == 0;
+    struct broker *broker = NULL;
     NEED(broker_start(&broker) == 0 && broker);
+    asker.broker = broker;
+    NEED(pthread_create(&thread, NULL, hanging_ask, &asker) == 0);
+    while (child_of(child_of(getpid())) == 0)
+        usleep(1000);
+    for (int i = 0; i < 20; i++) {
+        NEED(open_as(broker, NOBODY, "plain") >= 0);
+        broker_rest(broker);
+    }
+    NEED(!atomic_load(&asker.ended)); /* other threads do not wait for it */
+    NEED(pthread_join(thread, NULL) == 0 && asker.result == -ETIMEDOUT);
+    NEED(open_as(broker, STRANGER, "plain") >= 0); /* there is time left */
     NEED(open_as(broker, STRANGER, "fuse/file") == -ETIMEDOUT);
     if (sub) /* a uid of the same user, where there is a table of them */
         NEED(open_as(broker, 200003, "plain") == -ETIMEDOUT);
@@ -401,7 +477,7 @@ static int slow_run(void)
     for (; i < 50 && r != -ETIMEDOUT; i++)
         r = open_as(broker, STRANGER, "fuse/file");
     NEED(i > 2 && r == -ETIMEDOUT);
-    NEED(clock_monotonic_ns() - begin_ns < 3 * BROKER_OPENS_MS * NS_PER_MS);
+    NEED(clock_monotonic_ns() - begin_ns < 3 * BROKER_TIME_MS * NS_PER_MS);
     kill(server, SIGKILL);
     broker_free(broker);
     return 0;
@@ -508,6 +584,7 @@ int main(void)
         BROKER_TEST(mapped_file_is_for_who_may_trace_the_process),
         BROKER_TEST(memory_is_read_with_the_rights_of_the_user),
         BROKER_TEST(user_who_stops_its_child_harms_only_itself),
+        BROKER_TEST(answers_that_come_late_use_up_the_time_of_their_user),
         BROKER_TEST(file_that_hangs_holds_up_its_user_only),
         BROKER_TEST(files_that_are_slow_hold_up_their_user_only),
         BROKER_TEST(overlay_of_a_user_may_hide_what_hangs),

@@ -1,9 +1,7 @@
-/* The tree of cgroups: versions 1 and 2 as trees of files, hostile names, limits, and the table of the query core. */
+/* The tree of cgroups: versions 1 and 2 as trees of files, hostile names, and the table of the query core. */
 #include <errno.h>
 
-#include "fault.h"
-#include "host_tree.h"
-#include "ledger/cgroups.h"
+#include "cgroup_tree.h"
 #include "query/query.h"
 
 static int setup(void **state)
@@ -17,94 +15,6 @@ static int teardown(void **state)
     tree_remove();
     return 0;
 }
-
-static struct cgroups *look(void)
-{
-    struct cgroups *cgroups = NULL;
-    assert_int_equal(cgroups_new(tree_root, &cgroups), 0);
-    assert_int_equal(cgroups_read(cgroups, UINT64_MAX), 1);
-    return cgroups;
-}
-
-static const struct cgroup *find(const struct cgroups *cgroups, const char *path)
-{
-    size_t n;
-    const struct cgroup *rows = cgroups_rows(cgroups, &n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].path, path) == 0)
-            return &rows[i];
-    return NULL;
-}
-
-static bool known(const struct cgroup *g, enum cgroup_figure figure)
-{
-    return g->valid >> figure & 1;
-}
-
-static bool none(const struct cgroup *g, enum cgroup_figure figure)
-{
-    return g->none >> figure & 1;
-}
-
-#define assert_figure(g, figure, value)                \
-    do {                                               \
-        assert_true(known(g, figure));                 \
-        assert_int_equal((g)->figures[figure], value); \
-    } while (0)
-
-/* ---- trees ---- */
-
-static void v2_root(void)
-{
-    tree_printf("cgroup.controllers", "cpu memory pids\n");
-    tree_printf("cgroup.procs", "2\n3\n");
-    tree_printf("memory.stat", "anon 900\nfile 90\nkernel 9\nslab 5\nshmem 1\n");
-}
-
-struct v2 {
-    const char *path, *current, *limit, *procs;
-    unsigned long kills, inactive;
-};
-
-static void v2_make(const struct v2 *g)
-{
-    char name[512];
-#define FILE_OF(file) (snprintf(name, sizeof(name), "%s/" file, g->path), name)
-    tree_printf(FILE_OF("memory.current"), "%s\n", g->current);
-    tree_printf(FILE_OF("memory.peak"), "5000\n");
-    tree_printf(FILE_OF("memory.max"), "%s\n", g->limit);
-    tree_printf(FILE_OF("memory.high"), "max\n");
-    tree_printf(FILE_OF("memory.swap.current"), "7\n");
-    tree_printf(FILE_OF("memory.stat"),
-                "anon 100\nfile 200\nkernel 30\nkernel_stack 99\n"
-                "slab_reclaimable 98\nslab 20\nshmem 3\n"
-                "inactive_anon 77\ninactive_file %lu\n",
-                g->inactive);
-    tree_printf(FILE_OF("memory.events"),
-                "low 0\nhigh 0\nmax 4\noom 3\noom_kill %lu\n"
-                "oom_group_kill 77\n",
-                g->kills);
-    tree_printf(FILE_OF("cgroup.procs"), "%s", g->procs);
-}
-
-static void v1_make(const char *path, unsigned long used, unsigned long long limit,
-                    unsigned long kills)
-{
-    char name[512];
-#undef FILE_OF
-#define FILE_OF(file) (snprintf(name, sizeof(name), "memory%s/" file, path), name)
-    tree_printf(FILE_OF("memory.usage_in_bytes"), "%lu\n", used);
-    tree_printf(FILE_OF("memory.max_usage_in_bytes"), "%lu\n", used * 2);
-    tree_printf(FILE_OF("memory.limit_in_bytes"), "%llu\n", limit);
-    tree_printf(FILE_OF("memory.kmem.usage_in_bytes"), "11\n");
-    tree_printf(FILE_OF("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill %lu\n",
-                kills);
-    tree_printf(FILE_OF("memory.stat"), "cache 1\nrss 2\nswap 3\ntotal_cache 40\ntotal_rss 50\n"
-                                        "total_rss_huge 9\ntotal_shmem 6\ntotal_swap 70\n");
-    tree_printf(FILE_OF("cgroup.procs"), "10\n11\n");
-}
-
-#define V1_NONE 9223372036854771712ull
 
 /* ---- tests ---- */
 
@@ -166,20 +76,50 @@ static void figures_of_version_one(void **state)
     cgroups_free(cgroups);
 }
 
+/* The root of version 1 leaves out the kernel's part, so it is at least its parts (50 + 40 + 11). No other cgroup is
+ * corrected, nor is the root of version 2. */
+static void root_of_version_one_holds_its_parts_at_least(void **state)
+{
+    static const struct {
+        unsigned long used, expected;
+    } cases[] = {{10, 101}, {100, 101}, {101, 101}, {102, 102}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        v1_make("", cases[i].used, V1_NONE, 0);
+        v1_make("/b", 20, V1_NONE, 0);
+        struct cgroups *cgroups = look();
+        assert_figure(find(cgroups, "/"), CGROUP_CURRENT, cases[i].expected);
+        assert_figure(find(cgroups, "/b"), CGROUP_CURRENT, 20);
+        cgroups_free(cgroups);
+    }
+    tree_remove();
+    tree_make();
+    v2_root();
+    tree_printf("memory.current", "10\n"); /* as in a container */
+    struct cgroups *cgroups = look();
+    assert_figure(find(cgroups, "/"), CGROUP_CURRENT, 10);
+    cgroups_free(cgroups);
+}
+
+/* Each cgroup directly behind its parent and the subtrees before it, whatever bytes names have. */
 static void the_tree_is_in_order(void **state)
 {
-    static const char *const paths[] = {"a", "a-b", "a/z", "a/b", "a.c", "a/b/c"};
-    static const char *const expected[] = {"/", "/a", "/a/b", "/a/b/c", "/a/z", "/a-b", "/a.c"};
+    static const char *const paths[] = {"c",   "b",   "d",     "a",     "a-b",  "a/z",
+                                        "a/b", "a.c", "a\x01", "a\x02", "\xff", "a/b/c"};
+    static const char *const expected[] = {"/",      "/a",     "/a/b", "/a/b/c", "/a/z",
+                                           "/a\x01", "/a\x02", "/a-b", "/a.c",   "/b",
+                                           "/c",     "/d",     "/\xff"};
     size_t n;
     v2_root();
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
         v2_make(&(struct v2){paths[i], "1", "max", "1\n", 0});
     struct cgroups *cgroups = look();
     const struct cgroup *rows = cgroups_rows(cgroups, &n);
-    assert_int_equal(n, 7);
+    assert_int_equal(n, sizeof(expected) / sizeof(*expected));
     for (size_t i = 0; i < n; i++)
         assert_string_equal(rows[i].path, expected[i]);
     assert_string_equal(rows[3].parent->path, "/a/b");
+    assert_string_equal(rows[3].name, "c");
+    assert_string_equal(rows[6].parent->path, "/");
     assert_figure(&rows[1], CGROUP_PROCESSES, 4);
     cgroups_free(cgroups);
 }
@@ -198,6 +138,37 @@ static void the_tightest_limit_around_it_counts(void **state)
     cgroups_free(cgroups);
 }
 
+/* A limit that cannot be read may be the tightest one: neither this cgroup nor those below have a known headroom. */
+static void headroom_needs_every_limit_around_it(void **state)
+{
+    static const struct {
+        const char *current, *limit;
+        bool known, none;
+        uint64_t headroom, below;
+    } cases[] = {
+        {"100", "1000", true, false, 900, 300},   {"100", "max", false, true, 0, 300},
+        {"100", "nonsense", false, false, 0, 0},  {"nonsense", "1000", false, false, 0, 0},
+        {"nonsense", "max", false, true, 0, 300}, /* what is used does not matter */
+    };
+    v2_root();
+    v2_make(&(struct v2){"a/below", "200", "500", "", 0});
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        v2_make(&(struct v2){"a", cases[i].current, cases[i].limit, "", 0});
+        struct cgroups *cgroups = look();
+        const struct cgroup *a = find(cgroups, "/a"), *below = find(cgroups, "/a/below");
+        assert_int_equal(known(a, CGROUP_HEADROOM), cases[i].known);
+        assert_int_equal(none(a, CGROUP_HEADROOM), cases[i].none);
+        if (cases[i].known)
+            assert_figure(a, CGROUP_HEADROOM, cases[i].headroom);
+        if (cases[i].below)
+            assert_figure(below, CGROUP_HEADROOM, cases[i].below);
+        else
+            assert_true(unknown(below, CGROUP_HEADROOM));
+        assert_figure(below, CGROUP_CURRENT, 200);
+        cgroups_free(cgroups);
+    }
+}
+
 static void what_the_kernel_does_not_have_is_absent(void **state)
 {
     v2_root();
@@ -207,26 +178,60 @@ static void what_the_kernel_does_not_have_is_absent(void **state)
     tree_printf("old/memory.max", "nonsense\n");
     struct cgroups *cgroups = look();
     const struct cgroup *g = find(cgroups, "/old");
-    static const enum cgroup_figure absent[] = {CGROUP_PEAK, CGROUP_SWAP, CGROUP_KERNEL,
-                                                CGROUP_OOM_KILLS, CGROUP_OWN_PROCESSES};
+    static const enum cgroup_figure absent[] = {CGROUP_PEAK,          CGROUP_SWAP,
+                                                CGROUP_KERNEL,        CGROUP_OOM_KILLS,
+                                                CGROUP_OWN_PROCESSES, CGROUP_PROCESSES};
     for (size_t i = 0; i < sizeof(absent) / sizeof(*absent); i++)
         assert_true(!known(g, absent[i]) && none(g, absent[i]));
     /* What makes no sense is not known: that is something else. */
-    assert_true(!known(g, CGROUP_LIMIT) && !none(g, CGROUP_LIMIT));
+    assert_true(unknown(g, CGROUP_LIMIT));
+    assert_true(unknown(g, CGROUP_HEADROOM));
+    assert_figure(g, CGROUP_CURRENT, 1000);
     assert_figure(find(cgroups, "/"), CGROUP_PROCESSES, 2);
     cgroups_free(cgroups);
 }
 
-static void version_one_wins_beside_version_two(void **state)
+/* Version 1 where it has the memory controller, else version 2, at the root or beside version 1. */
+static void the_version_with_the_memory_controller_is_read(void **state)
 {
+    static const struct {
+        const char *root, *unified; /* cgroup.controllers; NULL: there is none */
+        bool v1;
+        int error;
+        uint64_t anon;
+    } cases[] = {
+        {NULL, NULL, false, -ENOENT, 0},       {NULL, "\n", false, -ENOENT, 0},
+        {NULL, "", false, -ENOENT, 0},         {"cpu pids\n", "cpu\n", false, -ENOENT, 0},
+        {NULL, "cpu memory\n", false, 0, 2},   {"memory\n", NULL, false, 0, 1},
+        {"memory\n", "memory\n", false, 0, 1}, {"cpu\n", "memory\n", false, 0, 2},
+        {"memory\n", "memory\n", true, 0, 50}, {NULL, "\n", true, 0, 50},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct cgroups *cgroups = NULL;
+        tree_remove();
+        tree_make();
+        tree_printf("memory.stat", "anon 1\n");
+        tree_printf("unified/memory.stat", "anon 2\n");
+        tree_printf("memory/other", "\n"); /* a folder is not enough */
+        if (cases[i].root)
+            tree_printf("cgroup.controllers", "%s", cases[i].root);
+        if (cases[i].unified)
+            tree_printf("unified/cgroup.controllers", "%s", cases[i].unified);
+        if (cases[i].v1)
+            v1_make("", 1000, V1_NONE, 0);
+        assert_int_equal(cgroups_new(tree_root, &cgroups), cases[i].error);
+        if (cases[i].error) {
+            assert_null(cgroups);
+            continue;
+        }
+        assert_int_equal(cgroups_read(cgroups, UINT64_MAX), 1);
+        assert_figure(find(cgroups, "/"), CGROUP_ANON, cases[i].anon);
+        cgroups_free(cgroups);
+    }
     struct cgroups *cgroups;
-    assert_int_equal(cgroups_new(tree_root, &cgroups), -ENOENT);
-    tree_printf("unified/cgroup.controllers", "\n"); /* version 2 without the memory controller */
-    assert_int_equal(cgroups_new(tree_root, &cgroups), -ENOENT);
-    v1_make("", 10, V1_NONE, 0);
-    cgroups = look();
-    assert_figure(find(cgroups, "/"), CGROUP_CURRENT, 50 + 40 + 11); /* its parts: it says less */
-    cgroups_free(cgroups);
+    char file[128];
+    snprintf(file, sizeof(file), "%s/memory.stat", tree_root);
+    assert_int_equal(cgroups_new(file, &cgroups), -ENOTDIR);
 }
 
 static void any_name_is_taken_as_it_is(void **state)
@@ -245,95 +250,6 @@ static void any_name_is_taken_as_it_is(void **state)
     assert_non_null(find(cgroups, path));
     assert_null(find(cgroups, "/link")); /* nothing is followed */
     cgroups_free(cgroups);
-}
-
-static void a_budget_is_kept_and_the_look_goes_on(void **state)
-{
-    struct cgroups *cgroups = NULL;
-    size_t n, turns = 0;
-    v2_root();
-    for (int i = 0; i < 20; i++) {
-        char path[16];
-        snprintf(path, sizeof(path), "g%d", i);
-        v2_make(&(struct v2){path, "1", "max", "1\n", 0});
-    }
-    assert_int_equal(cgroups_new(tree_root, &cgroups), 0);
-    for (;;) {
-        (void)cgroups_rows(cgroups, &n);
-        assert_int_equal(n, 0); /* nothing until it is whole */
-        int r = cgroups_read(cgroups, 0);
-        assert_true(r >= 0);
-        turns++;
-        if (r)
-            break;
-    }
-    assert_int_equal(turns, 21);
-    (void)cgroups_rows(cgroups, &n);
-    assert_int_equal(n, 21);
-    assert_figure(find(cgroups, "/"), CGROUP_PROCESSES, 22);
-    cgroups_free(cgroups);
-}
-
-static void one_that_goes_meanwhile_is_no_row(void **state)
-{
-    struct cgroups *cgroups = NULL;
-    char path[128];
-    v2_root();
-    v2_make(&(struct v2){"gone", "1", "max", "1\n", 0});
-    v2_make(&(struct v2){"stays", "1", "max", "1\n", 0});
-    assert_int_equal(cgroups_new(tree_root, &cgroups), 0);
-    assert_int_equal(cgroups_read(cgroups, 0), 0);
-    snprintf(path, sizeof(path), "%s/gone", tree_root);
-    assert_int_equal(nftw(path, tree_remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
-    assert_int_equal(cgroups_read(cgroups, UINT64_MAX), 1);
-    assert_null(find(cgroups, "/gone"));
-    assert_figure(find(cgroups, "/"), CGROUP_PROCESSES, 3);
-    cgroups_free(cgroups);
-}
-
-static void what_is_too_deep_is_counted_and_sums_are_not_claimed(void **state)
-{
-    struct cgroups *cgroups;
-    size_t n;
-    v2_root();
-    int at = open(tree_root, O_RDONLY | O_DIRECTORY);
-    for (int i = 0; i < CGROUPS_DEPTH_MAX + 3; i++) {
-        assert_int_equal(mkdirat(at, "d", 0700), 0);
-        int next = openat(at, "d", O_RDONLY | O_DIRECTORY);
-        close(at);
-        at = next;
-    }
-    close(at);
-    v2_make(&(struct v2){"beside", "1", "max", "1\n", 0});
-    cgroups = look();
-    (void)cgroups_rows(cgroups, &n);
-    assert_int_equal(n, CGROUPS_DEPTH_MAX + 1);
-    assert_int_equal(cgroups_left_out(cgroups), 1);
-    assert_false(known(find(cgroups, "/"), CGROUP_PROCESSES));
-    assert_figure(find(cgroups, "/beside"), CGROUP_PROCESSES, 1);
-    cgroups_free(cgroups);
-}
-
-/* Whatever fails, a look ends, and what it says is no less than nothing. */
-static void any_call_may_fail(void **state)
-{
-    v2_root();
-    v2_make(&(struct v2){"a", "1000", "4000", "1\n", 0});
-    v2_make(&(struct v2){"a/b", "1000", "4000", "1\n", 0});
-    for (int nth = 0; fault_arm(nth); nth++) {
-        struct cgroups *cgroups = NULL;
-        int r = cgroups_new(tree_root, &cgroups);
-        if (r == 0)
-            r = cgroups_read(cgroups, UINT64_MAX);
-        fault_disarm();
-        assert_true(r < 0 || r == 1);
-        size_t n = 0;
-        const struct cgroup *rows = r == 1 ? cgroups_rows(cgroups, &n) : NULL;
-        for (size_t i = 0; i < n; i++)
-            assert_true(!known(&rows[i], CGROUP_CURRENT) ||
-                        rows[i].figures[CGROUP_CURRENT] == 1000);
-        cgroups_free(cgroups);
-    }
 }
 
 /* ---- the table ---- */
@@ -427,16 +343,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(figures_of_version_two, setup, teardown),
         cmocka_unit_test_setup_teardown(figures_of_version_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(root_of_version_one_holds_its_parts_at_least, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(the_tree_is_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(the_tightest_limit_around_it_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(headroom_needs_every_limit_around_it, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_kernel_does_not_have_is_absent, setup, teardown),
-        cmocka_unit_test_setup_teardown(version_one_wins_beside_version_two, setup, teardown),
-        cmocka_unit_test_setup_teardown(any_name_is_taken_as_it_is, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_budget_is_kept_and_the_look_goes_on, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_that_goes_meanwhile_is_no_row, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_too_deep_is_counted_and_sums_are_not_claimed, setup,
+        cmocka_unit_test_setup_teardown(the_version_with_the_memory_controller_is_read, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(any_call_may_fail, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_name_is_taken_as_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(the_table_tells_containers_and_percents, setup, teardown),
         cmocka_unit_test_setup_teardown(rows_come_in_the_order_of_the_tree, setup, teardown),
     };

@@ -1,4 +1,5 @@
-/* What history notes of processes that keep no book: the largest, with some patience, and within limits. */
+/* What history notes of processes without a book, from the real process table. See test_history_host_fill.c for the
+ * rules. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "daemon/history_host.h"
 #include "daemon/hosts.h"
 #include "history/sample.h"
+#include "host_tree.h"
 #include "ledger/host.h"
 #include "ledger/proc.h"
 
@@ -48,7 +50,7 @@ static int setup(void **state)
     close(ready[0]);
     close(ready[1]);
     assert_int_equal(hosts_new(false, 0, &hosts), 0);
-    assert_int_equal(history_host_new(hosts, &host), 0);
+    assert_int_equal(history_host_new(hosts, clock_monotonic_ns(), &host), 0);
     return 0;
 }
 
@@ -116,49 +118,6 @@ static void the_largest_are_noted(void **state)
     sample_release(&sample);
 }
 
-static bool has_pss(const struct sample *sample, pid_t pid)
-{
-    for (size_t i = 0; i < sample->n_processes; i++)
-        if (sample->processes[i].pid == pid)
-            return sample->processes[i].has_pss;
-    return false;
-}
-
-/* What was measured once is one point, not a line that goes on. */
-static void a_proportional_size_is_noted_when_it_was_measured(void **state)
-{
-    pid_t largest = children[CHILDREN - 1];
-    const struct host *table = hosts_lock(hosts);
-    struct host_process *row = host_process_find(table, largest);
-    assert_non_null(row);
-    row->valid |= HOST_HAS_PSS;
-    row->pss_bytes = 12345;
-    row->pss_ns = clock_monotonic_ns();
-    hosts_unlock(hosts);
-    struct sample sample = picture(10 * NS_PER_S, 2, 1000);
-    assert_true(has_pss(&sample, largest));
-    sample_release(&sample);
-    for (int i = 0; i < 3; i++) {
-        sample = picture((11 + (uint64_t)i) * NS_PER_S, 2, 1000);
-        assert_true(has(&sample, largest));
-        assert_false(has_pss(&sample, largest));
-        sample_release(&sample);
-    }
-    table = hosts_lock(hosts);
-    row->pss_ns = clock_monotonic_ns();
-    hosts_unlock(hosts);
-    sample = picture(20 * NS_PER_S, 2, 1000);
-    assert_true(has_pss(&sample, largest));
-    sample_release(&sample);
-}
-
-static void none_are_noted_where_none_are_asked_for(void **state)
-{
-    struct sample sample = picture(10 * NS_PER_S, 0, 1000);
-    assert_int_equal(sample.n_processes, 0);
-    sample_release(&sample);
-}
-
 static void who_was_born_just_now_is_left_out(void **state)
 {
     pid_t child = fork();
@@ -204,26 +163,6 @@ static void processes_of_the_picture_get_their_sizes(void **state)
     sample_release(&sample);
 }
 
-/* An exec leaves the book of the earlier image behind until it is retired. */
-static void of_two_books_of_one_process_the_one_with_precedence_gets_its_sizes(void **state)
-{
-    struct proc_stat stat;
-    assert_int_equal(proc_stat_read(children[1], &stat), 0);
-    for (uint32_t first = 0; first < 2; first++) {
-        struct sample sample;
-        sample_init(&sample);
-        sample_reset(&sample, clock_real_ns() + 10 * NS_PER_S);
-        for (uint32_t i = 0; i < 2; i++)
-            sample_add_process(&sample)->claim = (struct host_claim){
-                .start_ticks = stat.start_ticks, .pid = children[1], .precedence = i != first};
-        sample_totals(&sample);
-        history_host_fill(host, &sample, 0, 1000);
-        assert_true(sample.processes[first].has_rss);
-        assert_false(sample.processes[!first].has_rss);
-        sample_release(&sample);
-    }
-}
-
 static void the_machine_is_there_with_parts_that_add_up(void **state)
 {
     struct sample sample = picture(0, 0, 1000);
@@ -255,6 +194,114 @@ static void the_machine_is_there_with_parts_that_add_up(void **state)
     assert_int_equal(pressures, measured ? 3 : 0); /* some and full, or neither */
     if (psi)
         fclose(psi);
+    sample_release(&sample);
+}
+
+/* ---- the machine, by files ---- */
+
+static int tree_setup(void **state)
+{
+    tree_make();
+    return 0;
+}
+
+static int tree_teardown(void **state)
+{
+    tree_remove();
+    return 0;
+}
+
+/* What is noted of a machine whose /proc is the tree. */
+static struct sample picture_of_tree(void)
+{
+    struct host *table;
+    struct history_host *own;
+    struct sample sample;
+    assert_int_equal(
+        host_new(&(struct host_options){.proc = tree_root, .cgroups = tree_root}, &table), 0);
+    assert_int_equal(host_refresh(table), 0);
+    assert_int_equal(history_host_new(NULL, 0, &own), 0);
+    sample_init(&sample);
+    sample_reset(&sample, NS_PER_S);
+    sample_totals(&sample);
+    history_host_fill_from(own, table, 0, &sample, 0, 0);
+    history_host_free(own);
+    host_free(table);
+    return sample;
+}
+
+/* "space:value" of each value of the machine with this metric. */
+static const char *machine(uint16_t metric)
+{
+    static char text[1024];
+    struct sample sample;
+    size_t len = 0;
+    text[0] = '\0';
+    sample = picture_of_tree();
+    for (size_t i = 0; i < sample.n_values; i++) {
+        const struct sample_value *v = &sample.values[i];
+        assert_int_equal(v->device, 0);
+        if (v->metric == metric && v->space < HISTORY_SYSTEM_PARTS)
+            len += (size_t)snprintf(text + len, sizeof(text) - len, " %u:%llu", v->space,
+                                    (unsigned long long)v->value);
+    }
+    sample_release(&sample);
+    return text;
+}
+
+static const char *expected(const char *format, ...)
+{
+    static char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return text;
+}
+
+#define MEMORY "MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 7 kB\nCached: 50 kB\n"
+static void the_machine_has_what_meminfo_has(void **state)
+{
+    tree_printf("meminfo", MEMORY "MemAvailable: 400 kB\nSwapTotal: 90 kB\nSwapFree: 20 kB\n");
+    assert_string_equal(machine(HISTORY_SYSTEM),
+                        expected(" %d:%d %d:%d %d:%d %d:%d", HISTORY_SYSTEM_TOTAL, 1000 << 10,
+                                 HISTORY_SYSTEM_AVAILABLE, 400 << 10, HISTORY_SYSTEM_USED,
+                                 600 << 10, HISTORY_SYSTEM_SWAP, 70 << 10));
+    tree_printf("meminfo", MEMORY "SwapTotal: 0 kB\nSwapFree: 0 kB\n");
+    assert_string_equal(machine(HISTORY_SYSTEM),
+                        expected(" %d:%d", HISTORY_SYSTEM_TOTAL, 1000 << 10));
+    tree_printf("meminfo", "MemFree: 300 kB\n");
+    assert_string_equal(machine(HISTORY_SYSTEM), "");
+    assert_string_equal(machine(HISTORY_PRESSURE), "");
+    tree_printf("pressure/memory", "some avg10=1.25 avg60=0.00 avg300=0.00 total=0\n"
+                                   "full avg10=0.50 avg60=0.00 avg300=0.00 total=0\n");
+    assert_string_equal(machine(HISTORY_PRESSURE),
+                        expected(" %d:125 %d:50", HISTORY_PRESSURE_SOME, HISTORY_PRESSURE_FULL));
+}
+
+static void the_parts_of_the_machine_are_each_there_once(void **state)
+{
+    struct sample sample;
+    uint64_t sum = 0;
+    size_t parts = 0;
+    tree_printf("meminfo", MEMORY "AnonPages: 100 kB\n");
+    sample = picture_of_tree();
+    for (size_t i = 0; i < sample.n_values; i++) {
+        const struct sample_value *v = &sample.values[i];
+        if (v->metric != HISTORY_SYSTEM || v->space < HISTORY_SYSTEM_PARTS)
+            continue;
+        assert_int_equal(v->space, HISTORY_SYSTEM_PARTS + parts);
+        assert_int_equal(v->value, parts == HOST_PART_ANON      ? 100 << 10
+                                   : parts == HOST_PART_CACHE   ? 50 << 10
+                                   : parts == HOST_PART_BUFFERS ? 7 << 10
+                                   : parts == HOST_PART_FREE    ? 300 << 10
+                                   : parts == HOST_PART_REST    ? 543 << 10
+                                                                : 0);
+        sum += v->value;
+        parts++;
+    }
+    assert_int_equal(parts, HOST_PARTS);
+    assert_int_equal(sum, 1000 << 10);
     sample_release(&sample);
 }
 
@@ -290,12 +337,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_are_noted),
-        cmocka_unit_test(a_proportional_size_is_noted_when_it_was_measured),
-        cmocka_unit_test(none_are_noted_where_none_are_asked_for),
         cmocka_unit_test(who_was_born_just_now_is_left_out),
         cmocka_unit_test(processes_of_the_picture_get_their_sizes),
-        cmocka_unit_test(of_two_books_of_one_process_the_one_with_precedence_gets_its_sizes),
         cmocka_unit_test(the_machine_is_there_with_parts_that_add_up),
+        cmocka_unit_test_setup_teardown(the_machine_has_what_meminfo_has, tree_setup,
+                                        tree_teardown),
+        cmocka_unit_test_setup_teardown(the_parts_of_the_machine_are_each_there_once, tree_setup,
+                                        tree_teardown),
         cmocka_unit_test(who_must_not_wait_is_told_so),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

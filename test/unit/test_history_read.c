@@ -15,7 +15,6 @@
 #include "history/read.h"
 #include "history/recorder.h"
 #include "history/store.h"
-#include "ledger/host.h"
 
 enum { T0 = 1800000000 - 1800000000 % 7200, PROCESSES = 3 };
 
@@ -618,76 +617,6 @@ static void damaged_chunks_are_left_out_and_counted(void **unused)
     assert_int_equal(merge.n, 0);
 }
 
-/* ---- names, and which process of a PID ---- */
-
-static void lines_are_called_as_columns_are(void **unused)
-{
-    static const struct {
-        struct read_line line;
-        bool blocks;
-        const char *word;
-    } cases[] = {
-        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_TOTAL}, false, "total"},
-        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_AVAILABLE}, false, "available"},
-        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_USED}, false, "used"},
-        {{.what = READ_SYSTEM, .space = HISTORY_SYSTEM_SWAP}, false, "swap"},
-        {{.what = READ_SYSTEM, .space = 0}, false, "other"},
-        {{.what = READ_SYSTEM, .space = 100000}, false, "other"},
-        {{.what = READ_PRESSURE, .space = HISTORY_PRESSURE_SOME}, false, "pressure"},
-        {{.what = READ_PRESSURE, .space = HISTORY_PRESSURE_FULL}, false, "stall"},
-        {{.what = READ_PRESSURE, .space = 3}, false, "other"},
-        {{.what = READ_PSS}, false, "pss"},
-        {{.what = READ_ACCOUNT}, false, "rss"},
-        {{.what = READ_ACCOUNT}, true, "all"},
-        {{.what = READ_ACCOUNT, .space = MEMOIR_SPACE_HEAP}, true, "heap"},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
-        assert_string_equal(read_line_word(&cases[i].line, cases[i].blocks), cases[i].word);
-    for (uint32_t part = 0; part <= HOST_PARTS; part++) {
-        struct read_line line = {.what = READ_SYSTEM, .space = HISTORY_SYSTEM_PARTS + part};
-        assert_string_equal(read_line_word(&line, false),
-                            part < HOST_PARTS ? host_part_name((enum host_part)part) : "other");
-    }
-}
-
-/* Lines of three processes that had the PID, each with two spaces; `expected` is which one stays. */
-static void check_choice(uint64_t start_s, uint64_t expected)
-{
-    static const uint64_t began[] = {100, 300, 200};
-    struct read_line lines[6] = {0};
-    for (size_t i = 0; i < 6; i++)
-        lines[i] = (struct read_line){.pid = 7,
-                                      .boot = i % 3 == 2 ? 2 : 1,
-                                      .start_ticks = i % 3 == 1 ? 50 : 40,
-                                      .began_s = began[i % 3],
-                                      .space = (uint32_t)(i / 3)};
-    struct read_result result = {.lines = lines, .n_lines = 6};
-    read_choose_process(&result, start_s);
-    assert_int_equal(result.n_lines, 2);
-    assert_int_equal(result.n_earlier, 2);
-    for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(lines[i].began_s, expected);
-        assert_int_equal(lines[i].space, i);
-    }
-}
-
-static void of_a_pid_the_latest_process_is_told_or_the_one_that_is_meant(void **unused)
-{
-    check_choice(0, 300);
-    check_choice(100, 100);
-    check_choice(200, 200);
-    check_choice(140, 100); /* start times are known roughly */
-    check_choice(160, 200);
-    check_choice(240, 200);
-    check_choice(260, 300);
-    check_choice(1000, 300);
-    check_choice(1, 100);
-    struct read_result none = {0};
-    read_choose_process(&none, 5);
-    assert_int_equal(none.n_lines, 0);
-    assert_int_equal(none.n_earlier, 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -708,8 +637,6 @@ int main(void)
         cmocka_unit_test(steps_have_the_last_and_the_largest_value),
         cmocka_unit_test(points_of_another_window_are_left_out),
         cmocka_unit_test(damaged_chunks_are_left_out_and_counted),
-        cmocka_unit_test(lines_are_called_as_columns_are),
-        cmocka_unit_test(of_a_pid_the_latest_process_is_told_or_the_one_that_is_meant),
         TEST(bad_questions_and_bad_files_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -369,9 +369,50 @@ static void every_kind_of_series_has_its_names_and_figures(void **state)
         "of=process and measure=bytes", "pid,start,last_time,last", 10, 0,
         "{\"pid\":100,\"start\":\"2027-01-15T07:59:00.000Z\",\"last_time\":\"2027-01-15T08:00:01.000Z\",\"last\":1001}\n"
         "{\"pid\":101,\"start\":\"2027-01-15T07:59:00.000Z\",\"last_time\":\"2027-01-15T08:00:01.000Z\",\"last\":1002}\n");
+    check_kind("of=system and measure=\"percent/100\"", "series,last", 10, 0,
+               "{\"series\":\"pressure\",\"last\":31}\n");
+    check_kind("of=system and measure=bytes", "series,last", 10, 0,
+               "{\"series\":\"used\",\"last\":401}\n");
+    check_kind("measure=\"percent/100\" and of!=system", "series,last", 10, 0, "");
     check_kind("of=process and measure=bytes", "pid,last", 10, 1001,
                "{\"pid\":100,\"last\":1001}\n"
                "{\"pid\":101,\"last\":1002}\n");
+}
+
+/* A device that programs have no number for, and the resident size, which is of no space. */
+static void what_a_series_has_not_is_absent(void **state)
+{
+    char path[128];
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof(path), "%s/numberless.db", dir);
+    record_kinds(path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "UPDATE device SET ordinal=-1; UPDATE series SET metric=1, space=0 "
+                     "WHERE process=0 AND device=0 AND metric=2",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    struct history_world history = {
+        .path = path, .since_s = T0 + 1, .until_s = T0 + 12, .step_s = 10};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    static const struct {
+        const char *where, *expected;
+    } cases[] = {
+        {"of=device", "{\"series\":\"dram\",\"ordinal\":null,\"space\":\"dram\",\"last\":2003}\n"},
+        {"of=host", "{\"series\":\"rss\",\"ordinal\":null,\"space\":null,\"last\":51}\n"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct query *query = question(NULL, cases[i].where, "series,ordinal,space,last", NULL);
+        struct query_result *result = NULL;
+        assert_int_equal(query_result_new(query, 0, &result), 0);
+        assert_int_equal(query_run(query, &world, result), 0);
+        char *text = text_of(result);
+        assert_string_equal(text, cases[i].expected);
+        free(text);
+        query_result_free(result);
+        query_free(query);
+    }
 }
 
 static void a_world_without_history_has_no_rows(void **state)
@@ -562,6 +603,7 @@ int main(void)
         cmocka_unit_test(rows_have_what_the_reader_has),
         cmocka_unit_test(what_ended_is_not_there_at_the_end),
         cmocka_unit_test(every_kind_of_series_has_its_names_and_figures),
+        cmocka_unit_test(what_a_series_has_not_is_absent),
         cmocka_unit_test(a_world_without_history_has_no_rows),
         cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
         cmocka_unit_test(a_device_has_its_number_and_each_step_its_node),

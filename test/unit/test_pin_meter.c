@@ -17,7 +17,7 @@
 #include "pin/crew.h"
 #include "pin/manager.h"
 
-enum { DESCRIPTORS = 128, READINGS = 500 };
+enum { DESCRIPTORS = 128, READINGS = 500, PATIENCE_MS = 60000 /* on a busy machine, too */ };
 
 /* Of the manager, what the crew needs. */
 __thread bool pin_inside;
@@ -30,7 +30,7 @@ uint64_t pin_now_ns(void)
 static uint64_t read_again(void)
 {
     uint64_t headroom = 0;
-    meter_age_for_test();
+    meter_age_for_test(PATIENCE_MS);
     assert_true(meter_headroom(&headroom));
     return headroom;
 }
@@ -140,7 +140,7 @@ static bool pipe_ends(void)
     uint64_t headroom;
     if (pipe(ends) < 0)
         return false;
-    meter_age_for_test();
+    meter_age_for_test(PATIENCE_MS);
     if (!meter_headroom(&headroom) || meter_was_visible_for_test())
         return false;
     close(ends[1]);
@@ -164,7 +164,7 @@ static bool lock_stays(void)
     int status = -1, fd = mkstemp(path);
     if (fd < 0 || unlink(path) < 0 || fcntl(fd, F_SETLK, &whole) < 0)
         return false;
-    meter_age_for_test();
+    meter_age_for_test(PATIENCE_MS);
     if (!meter_headroom(&headroom) || meter_was_visible_for_test())
         return false;
     pid_t child = fork();

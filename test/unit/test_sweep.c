@@ -216,6 +216,45 @@ static void book_of_a_later_version_is_left_alone_for_a_day(void **unused)
     place_release(&place);
 }
 
+/* A dead book that a daemon in this PID namespace has marked. */
+static void make_watched(const struct place *place, int pid, uint64_t pid_ns, pid_t daemon,
+                         time_t age)
+{
+    char path[128];
+    struct book_header header = {.pid = pid, .pid_ns = 1, .start_ticks = 1, .source = 1};
+    struct book_control control = {
+        .flags = BOOK_CONTROL_WATCHED,
+        .watchers = {{.pid = daemon, .flags = BOOK_CONTROL_WATCHED, .pid_ns = pid_ns}}};
+    make_dead(place, pid, 0, age);
+    book_path(place, pid, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    memcpy(header.magic, BOOK_MAGIC, sizeof(header.magic));
+    header.sections[0] = (struct book_section){.kind = BOOK_SECTION_CONTROL, .offset = 8192};
+    assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+    assert_int_equal(pwrite(fd, &control, sizeof(control), 8192), sizeof(control));
+    struct timespec old = {.tv_sec = time(NULL) - age};
+    assert_int_equal(futimens(fd, (struct timespec[]){old, old}), 0);
+    close(fd);
+}
+
+static void watched_book_stays_while_its_daemon_may_live(void **unused)
+{
+    enum { HOURS_2 = 7200, DAYS_2 = 2 * 86400, NO_PID = (1 << 22) + 1 };
+    struct place place;
+    place_init(&place);
+    make_watched(&place, 2, 1, getpid(), DAYS_2);  /* it lives */
+    make_watched(&place, 3, 1, NO_PID, HOURS_2);   /* it is dead */
+    make_watched(&place, 4, 9, getpid(), HOURS_2); /* of another namespace: not known */
+    make_watched(&place, 5, 9, getpid(), DAYS_2);  /* it would have retired the book by now */
+    sweep(&place, 10);
+    assert_true(book_there(&place, 2));
+    assert_false(book_there(&place, 3));
+    assert_true(book_there(&place, 4));
+    assert_false(book_there(&place, 5));
+    place_release(&place);
+}
+
 static void sweeping_nothing_is_fine(void **unused)
 {
     struct place place;
@@ -232,6 +271,7 @@ int main(void)
         cmocka_unit_test(stillborn_of_many_directories_full_goes),
         cmocka_unit_test(one_in_the_making_stays),
         cmocka_unit_test(book_of_a_later_version_is_left_alone_for_a_day),
+        cmocka_unit_test(watched_book_stays_while_its_daemon_may_live),
         cmocka_unit_test(sweeping_nothing_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,9 +7,11 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "check.h"
 #include "daemon/api.h"
 #include "daemon/tables.h"
+#include "query/document.h"
 #include "query/query.h"
 #include "query/vocabulary.h"
 
@@ -38,7 +40,7 @@ static void words_are_sorted_and_used(void **state)
     for (size_t i = 0; i < n; i++) {
         assert_true(i == 0 || strcmp(words[i - 1].name, words[i].name) < 0);
         assert_ptr_equal(query_word_find(words[i].name), &words[i]);
-        bool used = false;
+        bool used = words[i].document;
         for (const struct query_table *const *t = query_tables(); *t && !used; t++)
             for (const struct query_column *c = (*t)->columns; c->name && !used; c++)
                 used = strcmp(c->name, words[i].name) == 0;
@@ -72,11 +74,62 @@ static void another_kind_or_unit_is_another_word(void **state)
     assert_false(query_word_fits(&column));
 }
 
-/* Keys that a document of a program or of the API may not have: a unit of time or a rate in the name. */
+/* ---- documents ---- */
+
+static void a_document_ends_with_the_units_of_its_figures(void **state)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(1 << 16);
+    struct json json;
+    buffer_append_str(&out, "\"rss\": an earlier line\n");
+    size_t start = out.len;
+    json_init(&json, &out);
+    json_object_begin(&json);
+    json_field_u64(&json, "used", 1);
+    json_field_null(&json, "live"); /* not known: a figure all the same */
+    json_field_double(&json, "age", 1.5);
+    json_field_string(&json, "program", "rss");
+    json_field_string(&json, "peak", "a text is no figure");
+    json_field_string(&json, "started", "no word");
+    json_field_double(&json, "start", 1.5);
+    json_field_u64(&json, "no_word_of_any_document", 3);
+    json_key(&json, "site");
+    json_u64(&json, 7);
+    json_key(&json, "kinds");
+    json_object_begin(&json);
+    json_field_u64(&json, "stack", 3); /* a name of the map's own, not the word */
+    json_object_end(&json);
+    json_key(&json, "parts");
+    json_array_begin(&json);
+    json_object_begin(&json);
+    json_key(&json, "sizes");
+    json_array_begin(&json);
+    json_u64(&json, 1);
+    json_array_end(&json);
+    json_field_bool(&json, "estimated", true);
+    json_field_u64(&json, "used", 2);
+    json_object_end(&json);
+    json_array_end(&json);
+    query_document_end(&json);
+    assert_int_equal(json_finish(&json), 0);
+    const char *columns = strstr(buffer_string(&out) + start, "\"columns\"");
+    assert_non_null(columns);
+    assert_string_equal(columns,
+                        "\"columns\":[{\"name\":\"age\",\"kind\":\"age\",\"unit\":\"seconds\"},"
+                        "{\"name\":\"kinds\",\"kind\":\"bytes\",\"unit\":\"bytes\"},"
+                        "{\"name\":\"live\",\"kind\":\"bytes\",\"unit\":\"bytes\"},"
+                        "{\"name\":\"site\",\"kind\":\"number\",\"unit\":\"\"},"
+                        "{\"name\":\"sizes\",\"kind\":\"bytes\",\"unit\":\"bytes\"},"
+                        "{\"name\":\"start\",\"kind\":\"time\",\"unit\":\"seconds since 1970\"},"
+                        "{\"name\":\"used\",\"kind\":\"bytes\",\"unit\":\"bytes\"}]}");
+}
+
+/* Keys that a document of a program or of the API may not have: a unit in the name. */
 static bool has_unit(const char *key, size_t len)
 {
-    static const char *const ends[] = {"_s",       "_ms",         "_us",         "_ns",
-                                       "_seconds", "_per_minute", "_per_second", "_per_s"};
+    static const char *const ends[] = {"_s",          "_ms",         "_us",       "_ns",
+                                       "_seconds",    "_bytes",      "_permille", "_percent",
+                                       "_per_minute", "_per_second", "_per_s"};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         if (len > strlen(ends[i]) &&
             memcmp(key + len - strlen(ends[i]), ends[i], strlen(ends[i])) == 0)
@@ -93,7 +146,7 @@ static size_t count_units(const char *text, const char *where)
         if (at[1 + len] != '"' || !has_unit(at + 1, len))
             continue;
         print_error(
-            "'%.*s' in %s: durations are seconds and rates are a second, without a unit in the name\n",
+            "'%.*s' in %s: sizes are bytes, durations seconds and rates a second, without a unit in the name\n",
             (int)len, at + 1, where);
         bad++;
     }
@@ -107,7 +160,10 @@ static void api_has_no_units_in_its_names(void **state)
     api_description(&text);
     assert_int_equal(text.error, 0);
     assert_int_equal(count_units(buffer_string(&text), "the description of the API"), 0);
-    assert_int_equal(count_units("{\"took_ms\": 1, \"took\": 2, \"pid_ns\": 3}", "a test"), 2);
+    assert_int_equal(
+        count_units("{\"took_ms\": 1, \"took\": 2, \"pid_ns\": 3, \"live_bytes\": 4, \"bytes\": 5}",
+                    "a test"),
+        3);
 }
 
 /* Files whose texts are formats of their own: records of processes that ended, and the native protocol. */
@@ -121,12 +177,26 @@ static bool is_format(const char *name)
     return false;
 }
 
+/* Words of documents are in use as long as a source file has them as a text. */
+static void words_strike(const char *text, bool *seen)
+{
+    size_t n;
+    const struct query_word *words = query_words(&n);
+    for (size_t i = 0; i < n; i++) {
+        char quoted[QUERY_NAME_MAX + 2];
+        snprintf(quoted, sizeof(quoted), "\"%s\"", words[i].name);
+        seen[i] = seen[i] || (words[i].document && strstr(text, quoted));
+    }
+}
+
 static void documents_have_no_units_in_their_names(void **state)
 {
-    static const char *const folders[] = {"cli",     "daemon",  "profile", "explain",
-                                          "cluster", "history", "query"};
+    static const char *const folders[] = {"cli",     "daemon", "profile", "explain", "cluster",
+                                          "history", "query",  "observe", "pin"};
     const char *root = getenv("MEMOIR_SOURCE_ROOT");
-    size_t files = 0, bad = 0;
+    size_t files = 0, bad = 0, n;
+    const struct query_word *words = query_words(&n);
+    bool seen[512] = {0};
     if (!root)
         skip();
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
@@ -143,10 +213,17 @@ static void documents_have_no_units_in_their_names(void **state)
             snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
             assert_int_equal(fs_read_file(path, &text), 0);
             bad += count_units(buffer_string(&text), path);
+            if (strcmp(entry->d_name, "vocabulary.c") != 0)
+                words_strike(buffer_string(&text), seen);
             files++;
         }
         closedir(list);
     }
+    for (size_t i = 0; i < n; i++)
+        if (words[i].document && !seen[i]) {
+            print_error("no document has '%s' of src/query/vocabulary.c\n", words[i].name);
+            bad++;
+        }
     assert_int_equal(bad, 0);
     assert_true(files > 200);
 }
@@ -196,6 +273,7 @@ int main(void)
         cmocka_unit_test(every_column_is_called_as_the_vocabulary_says),
         cmocka_unit_test(words_are_sorted_and_used),
         cmocka_unit_test(another_kind_or_unit_is_another_word),
+        cmocka_unit_test(a_document_ends_with_the_units_of_its_figures),
         cmocka_unit_test(api_has_no_units_in_its_names),
         cmocka_unit_test(documents_have_no_units_in_their_names),
         cmocka_unit_test(page_in_doc_is_the_vocabulary),

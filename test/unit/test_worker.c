@@ -107,12 +107,12 @@ static void every_chore_is_run_or_dropped(void **state)
 {
     struct chores *chores;
     uint64_t added = 0, refused = 0;
-    assert_int_equal(chores_new("chores", &chores), 0);
+    assert_int_equal(chores_new("chores", 3, &chores), 0);
     for (uint64_t i = 1; i <= ROUNDS; i++) {
         uint64_t *context = malloc(sizeof(*context));
         assert_non_null(context);
         *context = i;
-        if (chores_add(chores, 0, run_chore, drop_chore, context) == 0) {
+        if (chores_add(chores, (uint32_t)(i % 5), run_chore, drop_chore, context) == 0) {
             added += i;
         } else {
             refused++;

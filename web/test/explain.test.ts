@@ -4,7 +4,7 @@ import type { Explain } from '../src/api/schema'
 import { explainNames, explainParts, shortName } from '../src/views/process_explain'
 
 const part = (kind: string, name: string, bytes: number, folded = 0): Explain['parts'][number] =>
-  ({ kind, name, bytes, folded, estimate: false }) as Explain['parts'][number]
+  ({ kind, name, bytes, folded, estimated: false }) as Explain['parts'][number]
 
 test('kinds without memory have no part, and the rest is marked', () => {
   const parts = explainParts({ heap: 60, slack: 0, rest: 40 })
@@ -19,13 +19,13 @@ test('kinds without memory have no part, and the rest is marked', () => {
 
 test('call sites stand for the heap where they are known, and all parts sum to the resident memory', () => {
   const parts = [part('heap', 'heap of brk', 600), part('runtime', 'V8 heap', 300), part('file', 'other files', 95, 3), part('file', 'a', 5)]
-  const names = (answer: Pick<Explain, 'sites' | 'other_sites' | 'other_sites_bytes'>): [string, number, boolean][] => {
-    const all = explainNames({ parts, rss_bytes: 1000, ...answer })
+  const names = (answer: Pick<Explain, 'sites' | 'others'>): [string, number, boolean][] => {
+    const all = explainNames({ parts, rss: 1000, ...answer })
     assert.equal(
       all.reduce((sum, n) => sum + n.bytes, 0),
       1000,
     )
-    return all.map((n) => [n.name, n.bytes, n.estimate])
+    return all.map((n) => [n.name, n.bytes, n.estimated])
   }
   assert.deepEqual(names({ sites: null }), [
     ['heap of brk', 600, false],
@@ -34,10 +34,10 @@ test('call sites stand for the heap where they are known, and all parts sum to t
     ['1 smaller part', 5, false],
   ])
   const sites = [
-    { site: 'a.c:1 f', bytes: 400, live_bytes: 410, live_blocks: 1 },
-    { site: 'a.c:2 g', bytes: 7, live_bytes: 7, live_blocks: 1 },
+    { site: 'a.c:1 f', bytes: 400, live: 410, blocks: 1 },
+    { site: 'a.c:2 g', bytes: 7, live: 7, blocks: 1 },
   ]
-  assert.deepEqual(names({ sites, other_sites: 1, other_sites_bytes: 193 }), [
+  assert.deepEqual(names({ sites, others: { sites: 1, bytes: 193 } }), [
     ['a.c:1 f', 400, true],
     ['V8 heap', 300, false],
     ['1 more call site', 193, true],

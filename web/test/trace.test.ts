@@ -25,7 +25,7 @@ const line = (more: object): Trace['timeline']['lines'][number] => ({
   other: false,
   site: 1,
   space: 'dram',
-  device: 0,
+  ordinal: 0,
   last: [10, 20],
   ...more,
 })

@@ -27,12 +27,7 @@ export interface Table {
   schema: "memoir.query/1"
   time: Time
   table: string
-  columns: {
-    name: string
-    kind: Kind
-    /** of the values; empty where there is none */
-    unit: string
-  }[]
+  columns: Column[]
   /** Objects by column; with shape=arrays, arrays in the order of the columns. */
   rows: (Record<string, unknown> | unknown[])[]
   /** rows before the limit */
@@ -100,7 +95,7 @@ export interface Gathered {
 }
 
 export interface Cluster {
-  schema: "memoir.cluster/2"
+  schema: "memoir.cluster/3"
   time: Time
   /** of the connection to the NATS server; none: this memoird is in no cluster */
   state: "none" | "connecting" | "connected" | "closed"
@@ -166,11 +161,19 @@ export interface ClusterMember {
   answer_took: number | null
   answers: number
   /** questions without an answer in time */
-  missed: number
+  unanswered: number
   /** answers that were invalid */
   rejected: number
   /** its clock less ours */
   clock_offset: number
+}
+
+/** A column of a table; in other documents, a figure or a time that they have. */
+export interface Column {
+  name: string
+  kind: Kind
+  /** of the values; empty where there is none */
+  unit: string
 }
 
 /** ISO 8601, UTC */
@@ -248,20 +251,21 @@ export interface ScanSum {
 }
 
 export interface Scan {
-  schema: "memoir.scan/1"
+  schema: "memoir.scan/2"
   time: Time
+  columns: Column[]
   pid: number
   program: string
   /** all of its memory was read: what is called lost is lost */
   proof: boolean
-  unread_bytes: number
+  unread: number
   stood_still: number
   lost: ScanSum
   indirectly_lost: ScanSum
   reachable: ScanSum
   inherited_lost: ScanSum
   /** sites that are not in the list */
-  sites_more: number
+  sites_left_out: number
   sites: ({
     state: "lost" | "indirectly lost"
     blocks: number
@@ -271,7 +275,7 @@ export interface Scan {
     via?: string | null
     frame: string | null
     function: string | null
-    file: string | null
+    source_file: string | null
   })[]
 }
 
@@ -321,14 +325,15 @@ export interface Flame {
 
 /** Live blocks by age and size. */
 export interface Ages {
-  schema: "memoir.ages/1"
+  schema: "memoir.ages/2"
   time: Time
+  columns: Column[]
   pid: number
   program: string
   source: "heap" | "device"
   /** false: more memory than could be searched in time */
   complete: boolean
-  searched_bytes?: number
+  searched?: number
   /** where each row begins, in seconds */
   ages: number[]
   /** where each column begins, in bytes */
@@ -336,47 +341,51 @@ export interface Ages {
   blocks: number[][]
   bytes: number[][]
   live_blocks: number
-  live_bytes: number
+  live: number
 }
 
-/** The parts sum to rss_bytes. */
+/** The parts sum to rss. */
 export interface Explain {
-  schema: "memoir.explain/1"
+  schema: "memoir.explain/2"
   time: Time
+  columns: Column[]
   program: string | null
   pid: number
-  rss_bytes: number
+  rss: number
   /** not in the sum */
-  swap_bytes: number
+  swap: number
   /** not in the sum */
-  hugetlb_bytes: number
+  hugetlb: number
   mappings: number
   threads: number
   /** false: owners are told by size and alignment of mappings only */
   memory_read: boolean
   /** in use on the heap by the book; null without one */
-  live_bytes: number | null
+  live: number | null
   /** of these, not resident: outside the sum */
-  live_absent_bytes: number | null
+  live_absent: number | null
   /** bytes by kind */
   kinds: Record<string, number>
   parts: ExplainPart[]
   sites: ExplainSite[] | null
-  other_sites?: number
-  other_sites_bytes?: number
+  /** call sites that are not in the list; absent without a book */
+  others?: {
+    sites: number
+    bytes: number
+  }
 }
 
 export interface ExplainPart {
   kind: "heap" | "slack" | "older" | "runtime" | "anonymous" | "stack" | "file" | "shared" | "device" | "memoir" | "rest"
   name: string
   bytes: number
-  private_bytes: number
-  huge_bytes: number
-  swap_bytes: number
+  private: number
+  huge: number
+  swap: number
   mappings: number
   /** names that are summed up here; 0: it is one */
   folded: number
-  estimate: boolean
+  estimated: boolean
   by_shape: boolean
 }
 
@@ -385,8 +394,8 @@ export interface ExplainSite {
   via?: string | null
   /** resident, an estimate */
   bytes: number
-  live_bytes: number
-  live_blocks: number
+  live: number
+  blocks: number
 }
 
 export interface Flow {
@@ -404,8 +413,9 @@ export interface Flows {
 }
 
 export interface Traced {
-  schema: "memoir.traced/1"
+  schema: "memoir.traced/2"
   time: Time
+  columns: Column[]
   state: "off" | "waiting" | "starting" | "running" | "failed"
   /** why nothing is traced; empty while it is */
   problem: string
@@ -420,12 +430,12 @@ export interface TracedProcess {
   off: boolean
   /** calls of the driver that were seen */
   calls: number
-  live_blocks: number
+  blocks: number
   /** exact, by space: dram, managed, pinned, registered */
   spaces: Record<string, {
-    live_bytes: number
-    live_blocks: number
-    allocated_bytes: number
+    bytes: number
+    blocks: number
+    allocated: number
     allocated_blocks: number
   }>
   copies: Flows
@@ -434,37 +444,38 @@ export interface TracedProcess {
 
 /** What libmemoir-cuda pinned in a process, and why. Allocations and sites are those whose copies took most time; 200 of each at most. */
 export interface Pinning {
-  schema: "memoir.pinning/2"
+  schema: "memoir.pinning/3"
   time: Time
+  columns: Column[]
   pid: number
   mode: "auto" | "use" | "profile" | "shadow" | "off"
   /** registered by the library */
-  pinned_bytes: number
-  pinned_peak_bytes: number
+  registered: number
+  registered_peak: number
   /** pinned by the program itself */
-  own_pinned_bytes: number
+  own_pinned: number
   /** of allocations that the library serves */
-  live_bytes: number
+  live: number
   /** of the whole machine, by the kernel's counters; null: it has none */
-  kernel_pinned_bytes: number | null
+  kernel_pinned: number | null
   /** null: unlimited */
-  budget_bytes: number | null
+  budget: number | null
   saved: number
   missed: number
   cost: number
   /** copies of memory that is not pinned, through the staging ring */
   staged_copies: number
-  staged_bytes: number
+  staged: number
   /** what these took less than the driver's own */
   staged_saved: number
   /** fresh memory that was touched ahead of the program */
-  touched_ahead_bytes: number
+  touched_ahead: number
   failures: number
   not_shown_blocks: number
   calibrated: boolean
   allocations: {
     address: string
-    pinned: boolean
+    is_pinned: boolean
     bytes: number
     copies: number
     missed: number
@@ -487,14 +498,15 @@ export interface Pinning {
     copies: number
     missed: number
     saved: number
-    pinned_bytes: number
+    registered: number
   })[]
 }
 
 /** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
 export interface Trace {
-  schema: "memoir.trace/1"
+  schema: "memoir.trace/2"
   time: Time
+  columns: Column[]
   pid: number
   program: string
   traced_since: Time
@@ -530,29 +542,30 @@ export interface Trace {
     space: string | null
     blocks: number
     bytes: number
-    live_bytes: number
+    live: number
   })[]
   /** newest first */
   failures: TraceFailure[]
   gaps: ({
     t: number | null
-    /** events */
-    lost: number
+    /** that were lost */
+    events: number
   })[]
   timeline: TraceTimeline
   /** who owns the device memory that the driver counts for the process, on all devices; null: the driver tells no figure */
   owners: {
-    driver_bytes: number
-    /** their bytes sum to driver_bytes */
+    driver: number
+    /** their bytes sum to driver */
     rows: ({
       /** allocated, rounding, CUDA context, unknown ... */
       kind: string
       bytes: number
       library: string | null
-      line: string | null
+      /** the line that allocated it */
+      site: string | null
       memory: string | null
       blocks: number | null
-      estimate: boolean
+      estimated: boolean
     })[]
   } | null
   sites: TraceSite[]
@@ -560,15 +573,15 @@ export interface Trace {
 
 export interface TraceTotals {
   events: number
-  live_blocks: number
-  live_bytes: number
-  peak_bytes: number
-  device_bytes: number
-  device_peak_bytes: number
+  blocks: number
+  bytes: number
+  peak: number
+  device: number
+  device_peak: number
   allocated_blocks: number
-  allocated_bytes: number
+  allocated: number
   freed_blocks: number
-  freed_bytes: number
+  freed: number
   copies: Flows
   pageable: Flow
   /** estimate: time that pinned memory would save */
@@ -588,10 +601,10 @@ export interface TraceBlock {
   space: string | null
   /** line that copies it most */
   copy_site: number | null
-  device: number | null
+  ordinal: number | null
   state: "allocated" | "recorded" | "freed" | "unknown"
   start: number | null
-  end: number | null
+  ended: number | null
   first_copy: number | null
   last_copy: number | null
   /** over the bus */
@@ -632,12 +645,13 @@ export interface TraceFailure {
   times: number
   site: number | null
   space: string | null
-  device: number | null
-  held_bytes: number
+  ordinal: number | null
+  held: number
   held_blocks: number
-  /** of the device; 0: not known */
-  capacity_bytes: number
-  used_bytes: number
+  /** of the device */
+  capacity: number | null
+  /** of it, by all processes */
+  used: number | null
   holders: ({
     site: number | null
     space: string | null
@@ -664,7 +678,7 @@ export interface TraceTimeline {
     other: boolean
     site: number | null
     space: string | null
-    device: number | null
+    ordinal: number | null
     /** bytes held at the end of each step */
     last: number[]
   })[]
@@ -675,7 +689,7 @@ export interface TraceSite {
   /** the program's own line */
   text: string
   function: string | null
-  file: string | null
+  source_file: string | null
   line: number | null
   module: string | null
   /** innermost first */
@@ -696,13 +710,15 @@ export interface History {
     /** rss, pss, heap, device.0.dram, total, used, pressure ... */
     name: string
     kind: Kind
-    /** of memoir history --json, as user, program, processes and node */
+    /** of a process, as start, user, uid and program */
     pid?: number
     start?: Time
     user?: string
     uid?: number
     program?: string
+    /** of memoir history --by user and --by program: how many are added up */
     processes?: number
+    /** of another machine */
     node?: string
     ordinal?: number
     device_name?: string
@@ -760,7 +776,7 @@ export interface Tick {
 export type Figures = Record<string, number | boolean | string | Record<string, unknown>>
 
 export interface Self {
-  schema: "memoir.self/1"
+  schema: "memoir.self/2"
   time: Time
   version: string
   pid: number

@@ -1,5 +1,5 @@
-// Figures that come with a name and no kind, such as memoird's own: their kind is in the end of the name, as everywhere in
-// Memoir (units last).
+// Figures that come with a name and no kind, such as memoird's own: the last word of the name tells what they are. Durations are
+// seconds and sizes bytes, as everywhere in the API.
 import { bytes, count, dateTime, duration, percent } from '../base/format'
 
 export interface Figure {
@@ -15,18 +15,13 @@ export interface FigureGroup {
 }
 
 const ENDS: [RegExp, (n: number) => string][] = [
-  [/^bytes_|(^|_)(bytes|rss|pss|size|capacity|memory)(_max)?$/, bytes],
-  [/_ns(_max)?$/, (n) => duration(n / 1e9)],
-  [/_us(_max)?$/, (n) => duration(n / 1e6)],
-  [/_ms(_max)?$/, (n) => duration(n / 1e3)],
-  [/(^|_)(s|seconds|uptime|age|ago|lag|lasted)(_max)?$|^lag_|^(refresh|reading|user|system)$/, duration],
-  [/(^|_)(percent|share)$/, percent],
+  [/^bytes_|(^|_)(bytes|rss|pss|size|capacity|memory)(_max)?$|^(available|total|headroom|cgroup_limit)$/, bytes],
+  [/(^|_)(uptime|age|ago|lag|lasted|time)(_max)?$|^lag_|^(refresh|reading|user|system)$/, duration],
+  [/(^|_)(percent|share)$|^(pressure|pressure_last|stall)$/, percent],
 ]
 
-const UNITS = /_(bytes|ns|us|ms|s|seconds)(?=(_max)?$)/
-
-/** "lag_p99_ns" → "lag p99" */
-export const figureName = (key: string): string => key.replace(UNITS, '').replace(/_/g, ' ')
+/** "lag_p99" → "lag p99" */
+export const figureName = (key: string): string => key.replace(/_/g, ' ')
 
 export function figureText(key: string, value: unknown): string {
   if (value == null) return '-'

@@ -43,31 +43,31 @@ interface Named {
   name: string
   via?: string | null | undefined
   bytes: number
-  estimate: boolean
+  estimated: boolean
 }
 
-type Answer = Pick<Explain, 'parts' | 'sites' | 'other_sites' | 'other_sites_bytes' | 'rss_bytes'>
+type Answer = Pick<Explain, 'parts' | 'sites' | 'others' | 'rss'>
 
 const more = (n: number, what: string): string => `${count(n)} ${what}${n === 1 ? '' : 's'}`
 
 /** Call sites instead of malloc's parts where they are known; they sum to the heap, those without a name as one. */
 function allNames(answer: Answer): Named[] {
-  const sites = answer.sites?.map((site) => ({ kind: 'heap', name: site.site, via: site.via, bytes: site.bytes, estimate: true }))
-  if (sites && answer.other_sites_bytes)
-    sites.push({ kind: 'heap', name: more(answer.other_sites ?? 0, 'more call site'), via: null, bytes: answer.other_sites_bytes, estimate: true })
+  const sites = answer.sites?.map((site) => ({ kind: 'heap', name: site.site, via: site.via, bytes: site.bytes, estimated: true }))
+  if (sites && answer.others?.bytes)
+    sites.push({ kind: 'heap', name: more(answer.others.sites, 'more call site'), via: null, bytes: answer.others.bytes, estimated: true })
   const parts = answer.parts
     .filter((part) => part.bytes && !(sites && part.kind === 'heap'))
-    .map(({ kind, name, bytes, estimate }) => ({ kind, name, bytes, estimate }))
+    .map(({ kind, name, bytes, estimated }) => ({ kind, name, bytes, estimated }))
   return [...(sites ?? []), ...parts]
 }
 
 /** The largest parts by name, and all others as one: together the resident memory. */
 export function explainNames(answer: Answer): Named[] {
   const all = allNames(answer).sort((a, b) => b.bytes - a.bytes)
-  const shown = all.filter((named, i) => i < NAMED_MAX && named.bytes >= answer.rss_bytes * NAMED_SHARE)
+  const shown = all.filter((named, i) => i < NAMED_MAX && named.bytes >= answer.rss * NAMED_SHARE)
   const rest = all.slice(shown.length)
   const bytes = rest.reduce((sum, named) => sum + named.bytes, 0)
-  if (bytes) shown.push({ kind: '', name: more(rest.length, 'smaller part'), bytes, estimate: rest.some((named) => named.estimate) })
+  if (bytes) shown.push({ kind: '', name: more(rest.length, 'smaller part'), bytes, estimated: rest.some((named) => named.estimated) })
   return shown
 }
 
@@ -80,18 +80,18 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
   const { data } = useResource<Explain>(`/processes/${pid}/explain`, {}, { every: 5000 })
   if (!data) return null
   return (
-    <Card class="explain" title="Where its resident memory is" end={<span class="muted">sums to {bytes(data.rss_bytes)} RSS</span>}>
-      <Stack label="resident memory" parts={explainParts(data.kinds as Record<string, number>)} total={data.rss_bytes} />
+    <Card class="explain" title="Where its resident memory is" end={<span class="muted">sums to {bytes(data.rss)} RSS</span>}>
+      <Stack label="resident memory" parts={explainParts(data.kinds as Record<string, number>)} total={data.rss} />
       <h3>Largest parts</h3>
       <ul class="explain-names">
         {explainNames(data).map((named) => (
           <li key={`${named.kind} ${named.name} ${named.via ?? ''}`}>
             <span class="swatch" style={{ backgroundColor: kindColor(named.kind) }} />
-            <span class="num" data-tip={named.estimate ? ESTIMATE_TIP : undefined}>
-              {named.estimate ? '~' : ''}
+            <span class="num" data-tip={named.estimated ? ESTIMATE_TIP : undefined}>
+              {named.estimated ? '~' : ''}
               {bytes(named.bytes)}
             </span>
-            <span class="num muted">{percent((named.bytes / data.rss_bytes) * 100)}</span>
+            <span class="num muted">{percent((named.bytes / data.rss) * 100)}</span>
             <span class="clip" data-tip={named.name}>
               {shortName(named)}
               {named.via && <span class="muted"> via {named.via}</span>}
@@ -99,8 +99,8 @@ export function ExplainBar({ pid }: { pid: number }): JSX.Element | null {
           </li>
         ))}
       </ul>
-      {data.live_absent_bytes ? (
-        <p class="muted small">Not in the sum: {bytes(data.live_absent_bytes)} in use on the heap are not resident.</p>
+      {data.live_absent ? (
+        <p class="muted small">Not in the sum: {bytes(data.live_absent)} in use on the heap are not resident.</p>
       ) : null}
     </Card>
   )

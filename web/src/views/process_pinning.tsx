@@ -11,7 +11,7 @@ type Site = Pinning['sites'][number]
 
 const COLUMNS: TableColumn<Block>[] = [
   { id: 'site', title: 'Allocated at', kind: 'text', width: 200, grow: true, pin: true, value: (b) => b.site },
-  { id: 'pinned', title: 'Pinned', kind: 'text', width: 70, value: (b) => (b.pinned ? 'yes' : 'no') },
+  { id: 'pinned', title: 'Pinned', kind: 'text', width: 70, value: (b) => (b.is_pinned ? 'yes' : 'no') },
   { id: 'size', title: 'Size', kind: 'bytes', width: 90, value: (b) => b.bytes },
   { id: 'copies', title: 'Copies', kind: 'number', width: 80, value: (b) => b.copies },
   { id: 'saved', title: 'Saved', kind: 'text', align: 'right', width: 90, help: 'what its copies took less because it was pinned', value: (b) => b.saved, text: (b) => duration(b.saved) },
@@ -39,14 +39,14 @@ export function PinningPart({ pid }: { pid: number }): JSX.Element | null {
       <StaleNotice problem={problem} />
       <Facts>
         <Fact name="Mode">{data.mode}</Fact>
-        <Fact name="Pinned">{bytes(data.pinned_bytes)}</Fact>
-        {data.own_pinned_bytes > 0 && <Fact name="Pinned by the program">{bytes(data.own_pinned_bytes)}</Fact>}
-        {data.kernel_pinned_bytes != null && <Fact name="Machine (kernel)">{bytes(data.kernel_pinned_bytes)}</Fact>}
-        <Fact name="Budget">{data.budget_bytes == null ? 'unlimited' : bytes(data.budget_bytes)}</Fact>
+        <Fact name="Pinned">{bytes(data.registered)}</Fact>
+        {data.own_pinned > 0 && <Fact name="Pinned by the program">{bytes(data.own_pinned)}</Fact>}
+        {data.kernel_pinned != null && <Fact name="Machine (kernel)">{bytes(data.kernel_pinned)}</Fact>}
+        <Fact name="Budget">{data.budget == null ? 'unlimited' : bytes(data.budget)}</Fact>
         <Fact name={`Copies ${verb}`}>{duration(data.saved)}</Fact>
         <Fact name="Pinning cost">{duration(data.cost)}</Fact>
         {data.staged_copies > 0 && <Fact name="Staging saved">{duration(data.staged_saved)}</Fact>}
-        {data.touched_ahead_bytes > 0 && <Fact name="Touched ahead">{bytes(data.touched_ahead_bytes)}</Fact>}
+        {data.touched_ahead > 0 && <Fact name="Touched ahead">{bytes(data.touched_ahead)}</Fact>}
         {data.failures > 0 && <Fact name="Failed">{count(data.failures)}</Fact>}
       </Facts>
       <Table label="why each allocation is pinned or not" columns={COLUMNS} rows={data.allocations} rowKey={(b) => b.address} empty="No large allocation is live." />

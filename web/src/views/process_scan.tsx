@@ -98,7 +98,7 @@ function Found({ scan }: { scan: ScanAnswer }): JSX.Element {
           ))}
         </ul>
       )}
-      {scan.sites_more > 0 && <p class="muted">{count(scan.sites_more)} more lines</p>}
+      {scan.sites_left_out > 0 && <p class="muted">{count(scan.sites_left_out)} more lines</p>}
     </>
   )
 }

@@ -75,7 +75,7 @@ function TraceView({ trace, stale, by, pid }: { trace: Trace; stale: JSX.Element
         <Card
           title="Device memory by holder"
           span={8}
-          end={<span class="muted">{bytes(trace.totals.device_bytes)} now, {bytes(trace.totals.device_peak_bytes)} at most</span>}
+          end={<span class="muted">{bytes(trace.totals.device)} now, {bytes(trace.totals.device_peak)} at most</span>}
         >
           <Holders trace={trace} sites={sites} pid={pid} />
         </Card>
@@ -96,7 +96,7 @@ function TraceView({ trace, stale, by, pid }: { trace: Trace; stale: JSX.Element
 function marksOf(trace: Trace): ChartMark[] {
   return [
     ...trace.failures.flatMap((f) => (f.t == null ? [] : [{ t: f.t, name: f.out_of_memory ? 'out of memory' : 'failed', tone: 'bad' as const }])),
-    ...trace.gaps.flatMap((g) => (g.t == null ? [] : [{ t: g.t, name: `${count(g.lost)} events lost`, tone: 'warn' as const }])),
+    ...trace.gaps.flatMap((g) => (g.t == null ? [] : [{ t: g.t, name: `${count(g.events)} events lost`, tone: 'warn' as const }])),
   ]
 }
 
@@ -197,15 +197,15 @@ function Owners({ trace }: { trace: Trace }): JSX.Element | null {
   if (!owners) return null
   const rows = [...owners.rows].sort((a, b) => b.bytes - a.bytes)
   return (
-    <Card title="Who owns the driver's figure" end={<span class="muted">{bytes(owners.driver_bytes)}</span>}>
+    <Card title="Who owns the driver's figure" end={<span class="muted">{bytes(owners.driver)}</span>}>
       <dl class="figures" aria-label="owners of the device memory that the driver counts">
         {rows.slice(0, OWNERS_SHOWN).map((row, i) => (
           <div key={i}>
-            <dt class="clip" data-tip={row.line ? `${row.line}, ${row.memory ?? ''} memory` : ''}>
-              {row.line ?? row.library ?? row.kind} {row.line && <span class="muted">{row.library}</span>}
+            <dt class="clip" data-tip={row.site ? `${row.site}, ${row.memory ?? ''} memory` : ''}>
+              {row.site ?? row.library ?? row.kind} {row.site && <span class="muted">{row.library}</span>}
             </dt>
             <dd class="num">
-              {row.estimate ? '~' : ''}
+              {row.estimated ? '~' : ''}
               {bytes(row.bytes)}
             </dd>
           </div>
@@ -356,7 +356,7 @@ function BlockDetail({ block, sites }: { block: TraceBlock; sites: Sites }): JSX
     <div class="trace-block">
       <p>
         <span class="mono">{block.address}</span>, {bytes(block.size)} of {traceSpace(block.space)} memory
-        {block.device != null && ` on device ${block.device}`}: {flowText(block.to_device)} to devices, {flowText(block.from_device)} from devices
+        {block.ordinal != null && ` on device ${block.ordinal}`}: {flowText(block.to_device)} to devices, {flowText(block.from_device)} from devices
         {block.pageable.copies > 0 && `, ${flowText(block.pageable)} pageable`}
         {faults && `; ${faults}`}.
       </p>
@@ -462,7 +462,7 @@ function NeverCopied({ trace, sites }: { trace: Trace; sites: Sites }): JSX.Elem
   const columns: TableColumn<Unused>[] = [
     { id: 'site', title: 'Allocated at', kind: 'text', width: 170, grow: true, pin: true, value: (r) => lineOf(sites, r.site), render: (r) => siteCell(sites, r.site) },
     { id: 'bytes', title: 'Bytes', kind: 'bytes', width: 90, value: (r) => r.bytes },
-    { id: 'live', title: 'Held now', kind: 'bytes', width: 90, value: (r) => r.live_bytes },
+    { id: 'live', title: 'Held now', kind: 'bytes', width: 90, value: (r) => r.live },
     { id: 'blocks', title: 'Blocks', kind: 'number', width: 75, value: (r) => r.blocks },
     { id: 'space', title: 'Memory', kind: 'text', width: 80, value: (r) => traceSpace(r.space) },
   ]
