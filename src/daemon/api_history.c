@@ -62,7 +62,7 @@ int history_moment(const char *text, uint64_t now_s, uint64_t *ret_s)
                     unit = units[i].seconds;
             p++;
         }
-        if (!unit || (*p && !before))
+        if (!unit)
             return -EINVAL;
         sum += n * unit;
     }
@@ -204,6 +204,12 @@ static const char *word_of(const struct http_call *call, const char *name)
     return api_takes(call, name) ? http_argument(call, name) : NULL;
 }
 
+static bool bad_time(struct http_call *call, const char *why)
+{
+    http_problem(call, 400, "bad-argument", "%s", why);
+    return false;
+}
+
 bool api_history_window(struct http_call *call, struct past_window *q)
 {
     uint64_t now_s = clock_real_ns() / NS_PER_S, points = POINTS_USUAL;
@@ -219,13 +225,11 @@ bool api_history_window(struct http_call *call, struct past_window *q)
     }
     if (r >= 0)
         r = history_moment(to ? to : "now", now_s, &q->until_s);
-    if (r < 0 || q->since_s >= q->until_s) {
-        http_problem(call, 400, "bad-argument",
-                     r < 0 ? "invalid time: expected seconds since 1970, or a time before now: "
-                             "-1h, -30m"
-                           : "the time must begin before it ends");
-        return false;
-    }
+    if (r < 0)
+        return bad_time(call, "invalid time: expected seconds since 1970, or a time before now: "
+                              "-1h, -30m");
+    if (q->since_s >= q->until_s)
+        return bad_time(call, "the time must begin before it ends");
     (void)http_number(call, "points", &points);
     q->until_s += to == NULL; /* this second is part of it */
     q->step_s = read_step(q->until_s - q->since_s, points);
@@ -238,24 +242,24 @@ bool api_history_spec(struct http_call *call, struct query_spec *spec, struct bu
     struct query_error error = {0};
     bool at = word_of(call, "at"), since = word_of(call, "since"), until = word_of(call, "until");
     const struct query_table *table = query_table_find(spec->table ? spec->table : "");
-    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY)) {
-        http_problem(call, 400, "bad-argument", "until goes with since");
-        return false;
-    }
-    if (at && (since || until)) {
-        http_problem(call, 400, "bad-argument", "at goes with neither since nor until");
-        return false;
-    }
+    if (!at && !since && until && !(table && table->needs & QUERY_NEEDS_HISTORY))
+        return bad_time(call, "until goes with since");
+    if (at && (since || until))
+        return bad_time(call, "at goes with neither since nor until");
     if (!at && !since)
         return true;
     if (!api_history_window(call, &window))
         return false;
     int r = past_spec(spec, &window, texts, &error);
-    if (r == -EINVAL)
+    if (r == -EINVAL) {
         api_bad_query(call, &error);
-    else if (r < 0)
+        return false;
+    }
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    return r >= 0;
+        return false;
+    }
+    return true;
 }
 
 /* What the route asks the table; false: the call has its problem. */
@@ -297,9 +301,12 @@ static void begin(struct http_call *call, struct daemon *daemon, const struct qu
 {
     struct query_error error = {0};
     int r = query_new(spec, &wish->question, &error);
-    if (r < 0)
+    if (r < 0) {
         api_failed(call, "the query failed", r);
-    if (r < 0 || !api_history_window(call, &wish->window)) {
+        wish_free(wish);
+        return;
+    }
+    if (!api_history_window(call, &wish->window)) {
         wish_free(wish);
         return;
     }
@@ -307,19 +314,16 @@ static void begin(struct http_call *call, struct daemon *daemon, const struct qu
     api_job(call, daemon->api, NULL, work, wish_release, wish);
 }
 
-void api_history_query(struct http_call *call, struct daemon *daemon,
-                       const struct query_spec *asked)
+void api_history_query(struct http_call *call, struct daemon *daemon, const struct query_spec *spec)
 {
-    struct query_spec spec = *asked;
     const char *shape = http_argument(call, "shape");
     struct wish *wish = wish_new(daemon);
-    spec.limit = asking_limit(spec.limit);
     if (!wish) {
         api_failed(call, "the query failed", -ENOMEM);
         return;
     }
     wish->arrays = shape && strcmp(shape, "arrays") == 0;
-    begin(call, daemon, &spec, wish, run_question);
+    begin(call, daemon, spec, wish, run_question);
 }
 
 void api_answer_history(struct http_call *call, void *context)

@@ -22,6 +22,7 @@ bool api_history_window(struct http_call *call, struct past_window *ret_window);
 /* Make the question one about the past where the call names a time: see past_spec(). False: the call has its problem. */
 bool api_history_spec(struct http_call *call, struct query_spec *spec, struct buffer *texts);
 
-/* A question to a table of the history, over the time that the call names, on the worker. `spec` was found to be valid. */
+/* A question to a table of the history, over the time that the call names, on the worker. `spec` is that of a question
+ * that asking_prepare() has taken, so it is valid and has a limit. */
 void api_history_query(struct http_call *call, struct daemon *daemon,
                        const struct query_spec *spec);

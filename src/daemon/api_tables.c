@@ -84,7 +84,7 @@ static void answer(struct http_call *call, struct daemon *daemon, struct query_s
         return;
     }
     if (query_needs(asked->query) & QUERY_NEEDS_HISTORY) { /* its file is not read on the loop */
-        api_history_query(call, daemon, spec);
+        api_history_query(call, daemon, query_spec_of(asked->query));
         return;
     }
     if (query_needs(asked->query) & QUERY_NEEDS_MAPPINGS) { /* neither are mappings */

@@ -191,19 +191,28 @@ static bool account_is_open(struct broker *broker, uint32_t payer)
 }
 
 /* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped,
- * waits for a file or for memory, has a low priority or is killed late costs as much as one that never answers. */
+ * waits for a file or for memory, has a low priority or is killed late costs as much as one that never answers. What it waited for a
+ * processor on the same terms as memoird is not the user's fault. */
 static void account_charge(struct broker *broker, uint32_t payer, uint64_t begin_ns,
                            uint64_t work_ns)
 {
     uint64_t now_ns = clock_monotonic_ns(), took_ns = now_ns - begin_ns;
+    uint64_t charged_ns = took_ns > work_ns ? took_ns - work_ns : 0;
     pthread_mutex_lock(&broker->lock);
-    bool used_up = broker_account_charge(&broker->accounts, payer,
-                                         took_ns > work_ns ? took_ns - work_ns : 0, now_ns);
+    bool used_up = broker_account_charge(&broker->accounts, payer, charged_ns, now_ns);
     pthread_mutex_unlock(&broker->lock);
+    log_debug("broker: a question took %llu ms, of which uid %u is charged %llu",
+              (unsigned long long)(took_ns / NS_PER_MS), payer,
+              (unsigned long long)(charged_ns / NS_PER_MS));
     if (used_up)
         log_warn("files or memory of uid %u took %d s to answer: nothing is read for this user for "
                  "%d s",
                  payer, BROKER_TIME_MS / 1000, BROKER_REST_S);
+}
+
+static uint64_t work_of(const struct broker_answer *answer)
+{
+    return answer->ready_ns > answer->cpu_ns ? answer->ready_ns : answer->cpu_ns;
 }
 
 /* 0 and the answer, whose descriptor (or -1) is the caller's. */
@@ -221,7 +230,7 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
         return -EBUSY;
     uint64_t begin_ns = clock_monotonic_ns();
     int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd);
-    account_charge(broker, payer, begin_ns, r == 0 ? ret_answer->cpu_ns : 0);
+    account_charge(broker, payer, begin_ns, r == 0 ? work_of(ret_answer) : 0);
     return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
                                                                           : r;
 }

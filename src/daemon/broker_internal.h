@@ -41,6 +41,8 @@ struct broker_question {
 struct broker_answer {
     int64_t result;  /* 0 or -errno */
     uint64_t cpu_ns; /* that it took the child, as the child says */
+    uint64_t
+        ready_ns; /* since its last answer it ran, or waited for a processor (broker_ready.h) */
     struct heap_ages_found found;
     struct heap_scan_found scanned;
     struct explain explain;

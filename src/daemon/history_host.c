@@ -155,7 +155,7 @@ static bool note(const struct history_host *host, struct sample *sample,
 static void fill_others(const struct history_host *host, const struct host *table, uint64_t now_ns,
                         struct sample *sample, size_t processes_max, uint64_t per_user_max)
 {
-    size_t n, left = processes_max;
+    size_t n = 0, left = processes_max;
     MEMOIR_CLEANUP(freep)
     struct candidate *candidates = collect(host, table, now_ns, sample->real_ns, &n);
     if (n > processes_max)

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -163,24 +164,40 @@ static bool link_open(struct tracing *t)
 
 /* ---- starting it ---- */
 
+enum { NAME_MAX_BYTES = 32 };
+
+/* Of its pins: those of an observer with a socket of its own are its own, too. */
+static void name_make(const struct tracing *t, char name[static NAME_MAX_BYTES])
+{
+    if (t->daemon->config.trace_socket[0])
+        snprintf(name, NAME_MAX_BYTES, "at-%016llx", (unsigned long long)hash_string(t->socket, 0));
+    else
+        snprintf(name, NAME_MAX_BYTES, "all");
+}
+
+static int program_spawn(const struct tracing *t, const char *const *arguments, pid_t *ret_child)
+{
+    posix_spawnattr_t attributes;
+    helper_attributes_init(&attributes); /* Ctrl-C is memoird's: it ends the observer in order */
+    int r =
+        posix_spawn(ret_child, t->program, NULL, &attributes, (char *const *)arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    return -r;
+}
+
 static int child_start(struct tracing *t)
 {
     const struct daemon *daemon = t->daemon;
     const char *dir = daemon->config.dir[0] ? daemon->config.dir : daemon->own_root;
-    char linger[16], name[32];
+    char linger[16], name[NAME_MAX_BYTES];
     snprintf(linger, sizeof(linger), "%d", TRACING_LINGER_S);
-    const char *arguments[16] = {"memoir-observe", "--all",    "--socket",
-                                 t->socket,        "--linger", linger};
-    size_t n = 6;
+    name_make(t, name);
+    const char *arguments[16] = {"memoir-observe", "--all", "--socket", t->socket,
+                                 "--linger",       linger,  "--name",   name};
+    size_t n = 8;
     if (dir) {
         arguments[n++] = "--dir";
         arguments[n++] = dir;
-    }
-    /* Pins of an observer with a socket of its own are its own, too. */
-    if (daemon->config.trace_socket[0]) {
-        snprintf(name, sizeof(name), "at-%016llx", (unsigned long long)hash_string(t->socket, 0));
-        arguments[n++] = "--name";
-        arguments[n++] = name;
     }
     if (daemon->config.trace_system_calls)
         arguments[n++] = "--system-calls";
@@ -189,14 +206,26 @@ static int child_start(struct tracing *t)
         arguments[n++] = daemon->config.trace_library;
     }
     arguments[n] = NULL;
-    posix_spawnattr_t attributes;
-    helper_attributes_init(&attributes); /* Ctrl-C is memoird's: it ends the observer in order */
-    int r =
-        posix_spawn(&t->child, t->program, NULL, &attributes, (char *const *)arguments, environ);
-    posix_spawnattr_destroy(&attributes);
-    if (r != 0)
+    int r = program_spawn(t, arguments, &t->child);
+    if (r < 0)
         t->child = 0;
-    return -r;
+    return r;
+}
+
+/* What an observer that was killed left in the kernel would go on counting, in every CUDA program, for nobody. */
+static void orphan_remove(const struct tracing *t)
+{
+    char name[NAME_MAX_BYTES];
+    pid_t child;
+    name_make(t, name);
+    const char *arguments[] = {"memoir-observe", "--name", name, "--remove-orphans", NULL};
+    if (program_spawn(t, arguments, &child) < 0)
+        return;
+    for (int ms = 0; ms < TRACING_REMOVE_MS; ms += 10) {
+        if (waitpid(child, NULL, WNOHANG) != 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * (long)NS_PER_MS}, NULL);
+    }
 }
 
 /* Look at things, and go on from there. */
@@ -270,12 +299,18 @@ void tracing_free(struct tracing *t)
 {
     if (!t)
         return;
+    char why[WHY_MAX];
+    if (t->link < 0)
+        child_reap(t, why, sizeof(why));
+    bool gone = t->link < 0 && t->child <= 0 && t->state == TRACING_FAILED;
     if (t->link >= 0) {
-        send(t->link, "stop\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT);
+        gone = send(t->link, "stop\n", 5, MSG_NOSIGNAL | MSG_DONTWAIT) != 5;
         link_close(t);
     } else if (t->child > 0) {
         kill(t->child, SIGTERM);
     }
+    if (gone)
+        orphan_remove(t);
     loop_source_free(t->timer);
     free(t);
 }

@@ -18,6 +18,8 @@ enum {
     TRACING_LOOK_S = 30,       /* between two looks for a driver library */
     TRACING_BACKOFF_MS = 1000, /* before it is started again; doubles up to */
     TRACING_BACKOFF_MAX_MS = 60000,
+    TRACING_REMOVE_MS =
+        5000, /* for the removal of what a killed observer left, when memoird ends */
 };
 
 enum tracing_state {
@@ -34,7 +36,8 @@ bool tracing_program_find(char *path, size_t size);
 /* 0, also where nothing can be traced. */
 int tracing_new(struct daemon *daemon, struct tracing **ret_tracing);
 
-/* Ends the observer, which removes its probes. NULL is fine. */
+/* Ends the observer, which removes its probes; if it was killed and has not been started again, they are removed all the same.
+ * NULL is fine. */
 void tracing_free(struct tracing *tracing);
 
 enum tracing_state tracing_state(const struct tracing *tracing); /* NULL: off */

@@ -43,8 +43,6 @@ struct take {
 
 /* Growth outside malloc is told when it is as unlikely by chance as a leak has to be, and worth it. */
 #define OUTSIDE_Z 3.3
-/* Growth outside the sites of less than one part in so many of theirs is what their blocks cost. */
-#define OVERHEAD_SHARE 4
 enum {
     OUTSIDE_RISES_MIN = 5,
     OUTSIDE_BYTES_MIN = 2 << 20,
@@ -164,13 +162,21 @@ static bool is_collected(const struct take *take, const struct book_site *site)
            leaks_file_is_collected(module->path[0] ? module->path : take->book->identity->exe);
 }
 
-static uint64_t site_age(const struct take *take, const struct book_site *site, uint64_t now_ns)
+uint64_t leaks_site_age(const struct book_identity *id, uint32_t time, uint64_t now_ns)
 {
-    const struct book_identity *id = take->book->identity;
-    if (site->time == UINT32_MAX || *id->host)
+    if (time == UINT32_MAX || *id->host)
         return 0;
-    uint64_t first_ns = id->created_monotonic_ns + ((uint64_t)site->time << id->time_shift);
+    uint64_t first_ns = id->created_monotonic_ns + ((uint64_t)time << id->time_shift);
     return first_ns < now_ns ? now_ns - first_ns : 0;
+}
+
+size_t leaks_age_part(uint64_t site_age_ns, uint64_t age_ns)
+{
+    if (age_ns >= site_age_ns)
+        return 0;
+    double share = (double)(site_age_ns - age_ns) / (double)site_age_ns;
+    size_t part = (size_t)(share * DETECT_AGES);
+    return part < DETECT_AGES ? part : DETECT_AGES - 1;
 }
 
 static int each_block(const struct book_block_view *block, void *context)
@@ -178,12 +184,10 @@ static int each_block(const struct book_block_view *block, void *context)
     struct take *take = context;
     if (block->site >= take->sites.n_sites)
         return 0;
-    uint64_t age_ns = site_age(take, &take->sites.sites[block->site], take->now_ns);
-    uint64_t ago_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0;
-    if (age_ns == 0 || ago_ns > age_ns)
-        ago_ns = age_ns;
-    size_t bin = age_ns ? (size_t)((double)(age_ns - ago_ns) / (double)age_ns * DETECT_AGES) : 0;
-    take->ages[block->site].bytes[bin < DETECT_AGES ? bin : DETECT_AGES - 1] += block->bytes;
+    uint64_t site_age_ns =
+        leaks_site_age(take->book->identity, take->sites.sites[block->site].time, take->now_ns);
+    uint64_t age_ns = take->now_ns > block->time_ns ? take->now_ns - block->time_ns : 0;
+    take->ages[block->site].bytes[leaks_age_part(site_age_ns, age_ns)] += block->bytes;
     return 0;
 }
 
@@ -193,7 +197,7 @@ static const struct detect_ages *ages_of(struct take *take, uint32_t site, uint6
     if (!take->ages_tried) {
         take->ages_tried = true;
         take->now_ns = now_ns;
-        take->ages = calloc(take->sites.n_sites + 1, sizeof(*take->ages));
+        take->ages = calloc(take->sites.n_sites, sizeof(*take->ages));
         MEMOIR_CLEANUP(closep)
         int fd = take->ages ? ledger_book_open(take->book) : -1;
         if (fd < 0 || book_reader_blocks(take->book->reader, fd, each_block, take, NULL) < 0) {
@@ -351,7 +355,8 @@ static int each_series(const struct growth_series *series, void *context)
             return 0; /* another source counts there */
         leak.account = &leak.process->accounts[account];
         leak.key = site->key;
-        options.site_age_ns = leak.age_ns = site_age(take, site, last->time_ns);
+        options.site_age_ns = leak.age_ns =
+            leaks_site_age(take->book->identity, site->time, last->time_ns);
         options.collected = is_collected(take, site);
         if (o->ages && is_suspect(&leak.result))
             options.ages = ages_of(take, series->site, last->time_ns);
@@ -439,16 +444,12 @@ static int compare(const void *a, const void *b)
     return (x->site > y->site) - (x->site < y->site);
 }
 
-/* How fast the suspects of a book grow together. Rows from `kept` up to `next` were
- * dropped, or moved to the front: they must not count twice. */
-static double sites_grow(const struct leaks *leaks, const struct ledger_book *book, size_t kept,
-                         size_t next)
+/* How fast the suspects of a book grow together. */
+static double sites_grow(const struct leaks *leaks, const struct ledger_book *book)
 {
     double sum = 0;
     for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
-        if (i >= kept && i < next)
-            continue;
         if (leak->book == book && !leak->outside && is_suspect(&leak->result) &&
             leak->result.bytes_per_s > 0)
             sum += leak->result.bytes_per_s;
@@ -456,21 +457,22 @@ static double sites_grow(const struct leaks *leaks, const struct ledger_book *bo
     return sum;
 }
 
-/* Blocks that pile up bring rounding, fragmentation and records of their own along. That is no growth of its own, so such
- * rows are dropped. */
-static void overhead_drop(struct leaks *leaks)
+void leaks_drop_overhead(struct leaks *leaks)
 {
     size_t kept = 0;
     for (size_t i = 0; i < leaks->n; i++) {
+        struct leak *leak = &leaks->rows[i];
+        leak->overhead = leak->outside && leak->result.bytes_per_s * LEAKS_OVERHEAD_SHARE <
+                                              sites_grow(leaks, leak->book);
+    }
+    for (size_t i = 0; i < leaks->n; i++) {
         const struct leak *leak = &leaks->rows[i];
-        if (leak->outside &&
-            leak->result.bytes_per_s * OVERHEAD_SHARE < sites_grow(leaks, leak->book, kept, i)) {
+        if (leak->overhead) {
             leaks->judged--;
             leaks->verdicts[leak->result.verdict]--;
-            continue;
+        } else {
+            leaks->rows[kept++] = *leak;
         }
-        if (kept++ != i)
-            leaks->rows[kept - 1] = *leak;
     }
     leaks->n = kept;
 }
@@ -484,7 +486,7 @@ int leaks_take(struct growth *growth, const struct ledger *ledger,
     if (r < 0)
         return r;
     compare_processes(&take);
-    overhead_drop(&take.leaks);
+    leaks_drop_overhead(&take.leaks);
     if (take.leaks.n)
         qsort(take.leaks.rows, take.leaks.n, sizeof(*take.leaks.rows), compare);
     *ret_leaks = take.leaks;

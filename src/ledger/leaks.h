@@ -18,6 +18,8 @@ struct ledger_process;
 enum {
     LEAK_SPARK = 24,                  /* points of the small chart */
     LEAKS_SITES_BYTES_MAX = 32 << 20, /* of one book's sites: about 10 ms to read */
+    /* growth outside the sites of less than one part in so many of theirs is what their blocks cost */
+    LEAKS_OVERHEAD_SHARE = 4,
 };
 
 struct leak {
@@ -27,6 +29,7 @@ struct leak {
     uint32_t site;
     /* What grows is resident beyond what the book counts: no site; the account is the heap's, for want of another. */
     bool outside;
+    bool overhead;   /* of leaks_drop_overhead() */
     bool fell;       /* it has given back much at once, in the time watched */
     uint64_t key;    /* the same in every run of the same binaries */
     char *frame;     /* "PATH+0xOFFSET" of the innermost frame; NULL: not known */
@@ -68,6 +71,19 @@ bool leaks_level_tells(const struct detect_result *result);
 int leaks_take(struct growth *growth, const struct ledger *ledger,
                const struct leaks_options *options, struct leaks *ret_leaks);
 void leaks_release(struct leaks *leaks); /* fine after zeroing */
+
+/* Drop rows outside malloc that grow by a small part of what the suspects of their book do: blocks that pile up bring
+ * rounding, fragmentation and records of their own along, which is no growth of its own. A step of leaks_take(). */
+void leaks_drop_overhead(struct leaks *leaks);
+
+/* How old a site is that was first seen at `time`, in the unit of a book's times. 0: not known; later than can be told, of a
+ * book of another machine, or not yet. */
+struct book_identity;
+uint64_t leaks_site_age(const struct book_identity *id, uint32_t time, uint64_t now_ns);
+
+/* Which of the DETECT_AGES parts of the life of its site a block of that age is from, the first being the oldest. A block
+ * may seem older than its site: times of books are untrusted. */
+size_t leaks_age_part(uint64_t site_age_ns, uint64_t age_ns);
 
 /* Is this the file of a runtime that frees blocks of its own when it collects garbage? */
 bool leaks_file_is_collected(const char *path);

@@ -206,6 +206,24 @@ size_t kernel_attached_evict(struct kernel *k)
     return n;
 }
 
+bool kernel_attached_passing(const struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++)
+        if (!k->attached[i].keep)
+            return true;
+    return false;
+}
+
+size_t kernel_attached_age(struct kernel *k)
+{
+    for (size_t i = 0; i < k->n_attached; i++) {
+        struct attached *a = &k->attached[i];
+        a->idle = a->used ? 0 : (uint8_t)(a->idle + 1);
+        a->used |= a->idle < LIBRARIES_IDLE_ROUNDS;
+    }
+    return kernel_attached_evict(k);
+}
+
 /* Returns first: a call between the two is then told as one whose entry was not seen, and not
  * kept open for ever. */
 static int both_attach(struct kernel *k, struct attached *a, int fd, const struct symbols *s)

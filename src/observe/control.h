@@ -6,6 +6,7 @@
  *   list          JSON: the traced processes with their counters
  *   status        JSON: the observer itself
  *   flush         answers once all that the kernel had told before is in books and histories
+ *   tidy          one of the rounds that come every five minutes: libraries unused in two of them lose their probes
  *   dump PID      a binary dump of the history (trace/dump.h); ends the connection
  *   trace PID     begin to trace this process
  *   off PID       forget it: its probes do nothing, and are removed where no other process needs them

@@ -3,7 +3,7 @@
  *
  * It is this program again under another name, and has one socket and nothing else: no capability, no other descriptor, and a seccomp
  * filter (site/symbol_confine.h). It asks the observer for the bytes that it needs. For a question about memory of a process the observer
- * reads that process only, and no more than the question can need; parser_pool.h has a child for each user whose processes are read. The child switches to the user `nobody` where the observer may change
+ * reads that process only, and no more than the question can need; parser_pool.h has a child for each user whose processes are read. The child switches to a user that has nothing where the observer may change
  * users; under memoird's unit it may not, and the child stays root without a capability. A child that cannot be confined exits, and
  * nothing is parsed. */
 #pragma once

@@ -806,7 +806,8 @@ void kernel_machine(struct kernel *k, struct wire_machine *ret_machine)
     free(each);
 }
 
-int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+int kernel_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                   void *context)
 {
-    return pins_orphans(remove, each, context);
+    return pins_orphans(only, remove, each, context);
 }

@@ -66,6 +66,12 @@ void kernel_attached_unmark(struct kernel *kernel);
 void kernel_attached_mark(struct kernel *kernel, int fd);
 size_t kernel_attached_evict(struct kernel *kernel);
 
+/* The same for files that were not in use for two rounds. Probes hold the file: its space on the disk is not free before they are
+ * gone, even if its name is. */
+size_t kernel_attached_age(struct kernel *kernel);
+/* Is there a file that is not kept for good? */
+bool kernel_attached_passing(const struct kernel *kernel);
+
 /* The same for one that no traced process uses although it is kept: after kernel_attached_mark_all(). */
 void kernel_attached_mark_all(struct kernel *kernel);
 void kernel_attached_release(struct kernel *kernel, int fd);
@@ -162,6 +168,7 @@ void kernel_machine(struct kernel *kernel, struct wire_machine *ret_machine);
 
 /* ---- without an observer ---- */
 
-/* Pinned directories whose observer is gone. Calls `each` with their names; with `remove` they
- * are removed. Returns how many there were, or -errno. */
-int kernel_orphans(bool remove, void (*each)(void *context, const char *name), void *context);
+/* Pinned directories whose observer is gone; `only` the one of this name, if it is not NULL. Calls `each` with their names;
+ * with `remove` they are removed. Returns how many there were, or -errno. */
+int kernel_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                   void *context);

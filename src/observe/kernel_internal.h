@@ -14,6 +14,7 @@ enum {
     LIBRARIES_OWNER_MAX = 8,                 /* files of one user, not root */
     LIBRARIES_USERS_MAX = LIBRARIES_MAX / 2, /* files of all users but root */
     LIBRARIES_EVICTED_MAX = 8,               /* at a time: removing probes takes a while */
+    LIBRARIES_IDLE_ROUNDS = 2,
     REFUSED_MAX = 256,
 };
 
@@ -35,8 +36,9 @@ struct attached {
     int enter, leave; /* links; -1: adopted, the pins keep them; a session has the first alone */
     int functions;
     uid_t owner;
-    bool used; /* by a process that runs */
-    bool keep; /* installed: probes stay while no process uses it */
+    bool used;    /* by a process that runs */
+    bool keep;    /* installed: probes stay while no process uses it */
+    uint8_t idle; /* rounds of kernel_attached_age() in which no process used it */
 };
 
 /* What was read of a process's records and the kernel has not been told. */

@@ -103,7 +103,7 @@ static const char help[] =
     "  --ring-bytes N, --ring-quota N, --blocks-max N, --blocks-quota N, --user-quota N\n"
     "                        limits, of all processes, of one and of one user's\n"
     "  --two-links           probe the return of every call, as kernels before 6.13 must\n"
-    "  --remove-orphans      remove probes whose observer is gone, and exit\n"
+    "  --remove-orphans      remove probes whose observer is gone (after --name: those of that name), and exit\n"
     "  --check-parser        check that the process that parses files and memory of users can give up its rights, and exit\n"
     "  --heap                probes on the allocator of the process; of the other options it takes --socket, --dir, --ready, --linger,\n"
     "                        --blocks-max, --two-links and:\n"
@@ -254,7 +254,7 @@ static int option_take(int option, const char *name, struct observer_options *o,
         o->kernel.two_links = true;
         break;
     case OPTION_ORPHANS:
-        return kernel_orphans(true, orphan_tell, NULL) < 0 ? 1 : 0;
+        return kernel_orphans(o->kernel.name, true, orphan_tell, NULL) < 0 ? 1 : 0;
     case OPTION_CHECK_PARSER:
         return parser_check();
     case OPTION_VERBOSE:

@@ -25,7 +25,6 @@
 #include "observe/kernel.h"
 #include "observe/observed.h"
 #include "observe/observer_internal.h"
-#include "observe/plain_user.h"
 #include "observe/probe_table.h"
 #include "observe/sources.h"
 #include "observe/stacks.h"
@@ -38,6 +37,7 @@ enum {
     STREAM_BYTES_MAX = 16 << 20,
     PURGE_TICKS = 40,
     SCAN_TICKS = 8,
+    TIDY_TICKS = 1200, /* five minutes: a look at all processes takes 0.1 ms for each */
     FULL_S = 5
 };
 
@@ -84,7 +84,7 @@ static void running_remove(struct observer *o, pid_t pid)
 }
 
 /* Its history stays for a while. `off`: it goes on, but its tracing is switched off. */
-static void process_close(struct observer *o, struct observed *p, bool off)
+void observer_process_close(struct observer *o, struct observed *p, bool off)
 {
     running_remove(o, observed_pid(p));
     if (off)
@@ -98,7 +98,7 @@ static void process_close(struct observer *o, struct observed *p, bool off)
 
 static void process_end(struct observer *o, struct observed *p)
 {
-    process_close(o, p, false);
+    observer_process_close(o, p, false);
 }
 
 static struct observed *process_begin(struct observer *o, pid_t pid, uint32_t generation)
@@ -159,7 +159,7 @@ static void on_exit_event(struct observer *o, const struct wire_event *event)
         kernel_process_remove(o->kernel, (pid_t)event->pid);
 }
 
-static void on_used(void *context, const struct probe_table *table, int fd, const char *path)
+void observer_library_used(void *context, const struct probe_table *table, int fd, const char *path)
 {
     struct observer *o = context;
     kernel_attached_mark(o->kernel, fd);
@@ -172,7 +172,7 @@ static bool room_make(struct observer *o)
     if (now < o->full_until_ns)
         return false;
     kernel_attached_unmark(o->kernel);
-    targets_running(NULL, on_used, o);
+    targets_running(NULL, observer_library_used, o);
     size_t n = kernel_attached_evict(o->kernel);
     o->room_ns += clock_monotonic_ns() - now;
     if (n == 0)
@@ -182,7 +182,19 @@ static bool room_make(struct observer *o)
     return n > 0;
 }
 
-static void on_library(void *context, const struct probe_table *table, int fd, const char *path)
+void observer_tidy(struct observer *o)
+{
+    if (!kernel_attached_passing(o->kernel))
+        return;
+    kernel_attached_unmark(o->kernel);
+    targets_running(NULL, observer_library_used, o);
+    size_t n = kernel_attached_age(o->kernel);
+    if (n)
+        log_info("removed the probes of %zu libraries that no process used for a while", n);
+}
+
+void observer_library_found(void *context, const struct probe_table *table, int fd,
+                            const char *path)
 {
     struct observer *o = context;
     char why[KERNEL_WHY_MAX];
@@ -225,7 +237,7 @@ static void libraries_look(struct observer *o, struct observed *p)
     if (look->credit_ns <= 0)
         return;
     uint64_t attach_ns = kernel_attach_ns(o->kernel) + o->room_ns; /* has limits of its own */
-    targets_of(observed_pid(p), on_library, o);
+    targets_of(observed_pid(p), observer_library_found, o);
     observed_code_changed(p);
     attach_ns = kernel_attach_ns(o->kernel) + o->room_ns - attach_ns;
     look->credit_ns -= (int64_t)(clock_monotonic_ns() - now - attach_ns);
@@ -394,7 +406,7 @@ static void compare(struct observer *o)
             observed_compare_end(o->running[i], r == 0);
 }
 
-static bool is_stale(void *context, pid_t pid, uint32_t generation)
+bool observer_is_stale(void *context, pid_t pid, uint32_t generation)
 {
     struct observer *o = context;
     struct wire_process entry;
@@ -421,7 +433,7 @@ static void round_make(struct observer *o, bool purge)
     }
     looks_make(o);
     if (purge || round.n_dead) {
-        kernel_purge(o->kernel, is_stale, o);
+        kernel_purge(o->kernel, observer_is_stale, o);
         kernel_subordinates_tell(o->kernel);
         kernel_users_count(o->kernel);
     }
@@ -445,104 +457,10 @@ static int adopt_each(void *context, pid_t pid, const struct wire_process *entry
 
 /* ---- beginning ---- */
 
-int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX])
-{
-    struct proc_stat stat;
-    struct proc_ids ids;
-    int r = proc_stat_read(pid, &stat);
-    if (r >= 0)
-        r = proc_ids_read(pid, &ids);
-    if (r < 0) {
-        snprintf(why, KERNEL_WHY_MAX, "no process %d", (int)pid);
-        return r;
-    }
-    targets_of(pid, on_library, o);
-    long per_s = sysconf(_SC_CLK_TCK);
-    r = kernel_process_add(o->kernel, pid, stat.start_ticks * (1000000000 / (uint64_t)per_s),
-                           plain_user_is(pid, ids.real_uid) ? ids.real_uid : 0);
-    /* By exec it may have become another user's before the kernel knew of it. */
-    struct wire_process entry;
-    if (r >= 0 && kernel_process_get(o->kernel, pid, &entry) == 0 && entry.calls == 0 &&
-        entry.uid && !plain_user_is(pid, entry.uid))
-        r = kernel_process_switch(o->kernel, pid, true, 0);
-    if (r < 0)
-        snprintf(why, KERNEL_WHY_MAX, "cannot trace process %d: %s", (int)pid, strerror(-r));
-    return r;
-}
-
-/* ---- switching off and on ---- */
-
-/* False: its tracing is switched off. */
-static bool is_on(void *context, pid_t pid)
-{
-    struct observer *o = context;
-    struct wire_process entry;
-    return kernel_process_get(o->kernel, pid, &entry) < 0 || !entry.off;
-}
-
-static void on_released(void *context, const struct probe_table *table, int fd, const char *path)
-{
-    struct observer *o = context;
-    kernel_attached_release(o->kernel, fd);
-}
-
-static int off_each(void *context, pid_t pid, const struct wire_process *entry)
-{
-    if (entry->off)
-        targets_of(pid, on_released, context);
-    return 0;
-}
-
-/* Remove the probes of libraries that are mapped only by processes whose tracing is off. Probes belong to a file, so while
- * another process needs them they stay, and do nothing in those. */
-static void libraries_release(struct observer *o)
-{
-    size_t n = 0, more;
-    kernel_attached_mark_all(o->kernel);
-    kernel_processes(o->kernel, off_each, o);
-    targets_running(is_on, on_used, o);
-    while ((more = kernel_attached_evict(o->kernel)) > 0)
-        n += more;
-    if (n)
-        log_info("removed the probes of %zu libraries: no process that is traced uses them", n);
-}
-
-int observer_switch(struct observer *o, pid_t pid, bool on, uint32_t asker)
-{
-    struct wire_process entry;
-    observer_drain(o); /* what was called before counts as before */
-    int r = kernel_process_get(o->kernel, pid, &entry);
-    if (r < 0)
-        return -ESRCH;
-    if (asker && entry.uid != asker)
-        return -EPERM;
-    if (!entry.off == on)
-        return 0;
-    r = kernel_process_switch(o->kernel, pid, on, entry.uid);
-    /* By exec it may have become another user's meanwhile; from here on the kernel notices. */
-    if (r >= 0 && entry.uid && !plain_user_is(pid, entry.uid)) {
-        (void)kernel_process_switch(o->kernel, pid, asker ? true : on, 0);
-        r = asker ? -EPERM : 0;
-    }
-    if (r < 0)
-        return r;
-    if (on) {
-        targets_of(pid, on_library, o);
-        return 0;
-    }
-    struct observed *p = observer_find(o, pid);
-    if (p)
-        process_close(o, p, true);
-    kernel_purge(o->kernel, is_stale, o);
-    kernel_users_count(o->kernel);
-    libraries_release(o);
-    return 0;
-}
-
 static void on_installed(void *context, const struct probe_table *table, int fd, const char *path)
 {
     struct observer *o = context;
-    on_library(o, table, fd, path);
+    observer_library_found(o, table, fd, path);
     kernel_attached_keep(o->kernel, fd);
 }
 
@@ -564,7 +482,7 @@ static int libraries_attach(struct observer *o)
     }
     targets_installed(options->search, on_installed, o);
     if (options->pid == 0)
-        targets_running(is_on, on_library, o);
+        targets_running(observer_is_on, observer_library_found, o);
     if (kernel_attached(o->kernel) == 0)
         log_warn("no driver library was found to trace: probes follow when a process maps one");
     return 0;
@@ -762,7 +680,9 @@ static void on_tick(struct observer *o, struct sources *sources, uint64_t *ticks
         return;
     round_make(o, ++*ticks % PURGE_TICKS == 0);
     if (o->scan && *ticks % SCAN_TICKS == 0)
-        targets_scan(o->scan, is_on, on_library, o);
+        targets_scan(o->scan, observer_is_on, observer_library_found, o);
+    if (o->options->pid == 0 && *ticks % TIDY_TICKS == 0)
+        observer_tidy(o);
     kept_check(o);
     for (size_t i = 0; o->facts && i < WIRE_PROCESSES_MAX; i++)
         if (o->running[i])

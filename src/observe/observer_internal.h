@@ -63,12 +63,32 @@ struct observed *observer_find_any(struct observer *o, pid_t pid);
 /* Read all that is in the ring now. */
 void observer_drain(struct observer *o);
 
+/* A process is traced no more; its history stays for a while. `off`: it goes on, but its tracing is switched off. */
+void observer_process_close(struct observer *o, struct observed *p, bool off);
+
+/* For targets.h; `context` is the observer. A process maps the library: attach probes, or keep those that there are. */
+struct probe_table;
+void observer_library_found(void *context, const struct probe_table *table, int fd,
+                            const char *path);
+void observer_library_used(void *context, const struct probe_table *table, int fd,
+                           const char *path);
+/* The same for processes: is its tracing not switched off; is what the kernel has of this generation of no use any more? */
+bool observer_is_on(void *context, pid_t pid);
+bool observer_is_stale(void *context, pid_t pid, uint32_t generation);
+
+/* One round of looking for libraries that no process uses any more. */
+void observer_tidy(struct observer *o);
+
+/* ---- observer_switch.c ---- */
+
 /* Begin to trace a process: probes on its libraries, an entry in the kernel's table. */
 int observer_trace(struct observer *o, pid_t pid, char why[static KERNEL_WHY_MAX]);
 /* Switch the tracing of a process off or on. Off removes its book and forgets its blocks, and removes the probes of libraries that
  * no other process needs. `asker`: the user who wants that, who must be the one that may see it (0: root). -ESRCH: none such has called
  * a probed function; -EPERM: it is not the asker's. */
 int observer_switch(struct observer *o, pid_t pid, bool on, uint32_t asker);
+
+/* ---- others ---- */
 
 /* A request at the socket (control.h). */
 enum control_result observer_request(void *observer, int fd, const char *line, struct buffer *out,

@@ -329,6 +329,8 @@ enum control_result observer_request(void *observer, int fd, const char *line, s
         observer_status(o, out);
     } else if (strcmp(line, "flush") == 0) {
         observer_drain(o);
+    } else if (strcmp(line, "tidy") == 0) {
+        observer_tidy(o);
     } else if (strcmp(line, "stop") == 0) {
         o->stopping = true;
     } else if (strncmp(line, "trace ", 6) == 0 && pid_read(line + 6, &pid)) {

@@ -243,7 +243,8 @@ void pins_remove(const char *path)
         log_warn("cannot remove '%s': %m", path);
 }
 
-int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context)
+int pins_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                 void *context)
 {
     int n = 0;
     for (size_t i = 0; i < PLACES; i++) {
@@ -253,6 +254,8 @@ int pins_orphans(bool remove, void (*each)(void *context, const char *name), voi
                 continue;
             const char *name = entry->d_name + strlen(PREFIX);
             char path[PINS_PATH_MAX];
+            if (only && strcmp(name, only) != 0)
+                continue;
             snprintf(path, sizeof(path), "%s/%.64s", places[i], entry->d_name);
             int own = own_open(path);
             if (own < 0)

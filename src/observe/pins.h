@@ -23,4 +23,5 @@ void pins_remove(const char *path);
 void pins_unlock(const char *path, int lock);
 
 /* See kernel_orphans(). */
-int pins_orphans(bool remove, void (*each)(void *context, const char *name), void *context);
+int pins_orphans(const char *only, bool remove, void (*each)(void *context, const char *name),
+                 void *context);

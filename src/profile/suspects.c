@@ -143,28 +143,25 @@ static const struct ledger_book *book_of(const struct ledger *ledger, const stru
 }
 
 /* Frames of code made at run time that has no name tell nothing by their number. */
-static bool is_same_made_code(const struct profile *p, const struct book_stack *stack, size_t i)
+static bool is_unnamed_made_code(const struct profile *p, uint32_t frame)
 {
-    const struct profile_frame *f = &p->frames[stack->frames[i]];
-    return i > 0 && f->n_lines == 0 && p->modules[f->module].kind == PROFILE_MODULE_ADDRESS;
+    const struct profile_frame *f = &p->frames[frame];
+    return f->n_lines == 0 && p->modules[f->module].kind == PROFILE_MODULE_ADDRESS;
 }
 
-/* Its stack, with the calls compiled into each other. */
-static void stack_fill(struct suspect *s, struct book_names *names, const struct book_stack *stack,
-                       struct symbolizer *symbolizer)
+void suspect_stack(struct suspect *s, const struct profile *p, const struct book_stack *stack)
 {
-    struct profile *p = names->profile;
     for (size_t i = 0; stack->n > 1 && i < stack->n; i++) {
-        profile_name(p, symbolizer, stack->frames[i]);
-        for (size_t k = 0; k < words_lines(p, stack->frames[i]); k++) {
+        uint32_t frame = stack->frames[i];
+        for (size_t k = 0; k < words_lines(p, frame); k++) {
             MEMOIR_CLEANUP(buffer_release)
             struct buffer text = BUFFER_INIT(TEXT_MAX);
             if (s->n_stack == SUSPECT_FRAMES)
                 return;
-            words_frame(p, stack->frames[i], k, &text);
-            if (i == stack->headline && k == headline_line(p, stack->frames[i]))
+            words_frame(p, frame, k, &text);
+            if (i == stack->headline && k == headline_line(p, frame))
                 s->n_inside = s->n_stack;
-            if (s->n_stack && is_same_made_code(p, stack, i) &&
+            if (s->n_stack && is_unnamed_made_code(p, frame) &&
                 strcmp(s->stack[s->n_stack - 1], buffer_string(&text)) == 0)
                 continue;
             s->stack[s->n_stack] = copy(buffer_string(&text));
@@ -189,7 +186,9 @@ static void name_one(struct suspect *s, struct book_names *names, struct site_na
     s->samples = stack.of;
     s->stack_samples = stack.k;
     s->by_samples = stack.sampled && stack.headline > 0;
-    stack_fill(s, names, &stack, site_names_symbolizer(symbols));
+    for (size_t i = 0; i < stack.n && i < SUSPECT_FRAMES; i++)
+        profile_name(names->profile, site_names_symbolizer(symbols), stack.frames[i]);
+    suspect_stack(s, names->profile, &stack);
     book_stack_release(&stack);
     for (size_t i = 1; i < names->copy.n_sites; i++)
         if (book_names_is_stack_of(names, i, s->site_number))
@@ -274,9 +273,9 @@ static void book_read(struct suspects *suspects, size_t n, const struct ledger_b
     if (book_names_load(book, &names) < 0)
         return;
     MEMOIR_CLEANUP(freep)
-    struct suspect **of = calloc(names.copy.n_sites + 1, sizeof(*of));
+    struct suspect **of = calloc(names.copy.n_sites, sizeof(*of));
     MEMOIR_CLEANUP(freep)
-    uint32_t *samples = calloc(names.copy.n_sites + 1, sizeof(*samples));
+    uint32_t *samples = calloc(names.copy.n_sites, sizeof(*samples));
     MEMOIR_CLEANUP(closep)
     int fd = of && samples ? ledger_book_open(book) : -1;
     if (fd >= 0)
@@ -302,9 +301,10 @@ static void book_read(struct suspects *suspects, size_t n, const struct ledger_b
 void suspects_name(struct suspects *suspects, size_t n, const struct ledger *ledger,
                    struct site_names *symbols)
 {
-    for (size_t i = 0; i < n && i < suspects->n; i++) {
+    size_t wanted = n < suspects->n ? n : suspects->n;
+    for (size_t i = 0; i < wanted; i++) {
         const struct ledger_book *book = book_of(ledger, &suspects->rows[i]);
         if (book && !suspects->rows[i].site && !suspects->rows[i].outside)
-            book_read(suspects, n < suspects->n ? n : suspects->n, book, symbols);
+            book_read(suspects, wanted, book, symbols);
     }
 }

@@ -94,6 +94,13 @@ void suspect_release(struct suspect *suspect);
 /* Take over rows of a watch. */
 int suspects_from(const struct leaks *leaks, struct suspects *ret_suspects);
 
+/* The stack of a suspect in words, with the calls compiled into each other. The suspect has none before. A step of
+ * suspects_name(). */
+struct book_stack;
+struct profile;
+void suspect_stack(struct suspect *suspect, const struct profile *profile,
+                   const struct book_stack *stack);
+
 /* Names and sample blocks of the first `n` rows, from the books of `ledger`. `symbols` may be NULL. What cannot be
  * read stays unknown. */
 void suspects_name(struct suspects *suspects, size_t n, const struct ledger *ledger,

@@ -1,4 +1,5 @@
 /* Reading partial results, which come from other machines. See partial.h for the bytes. */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "query/partial.h"
 
 enum { KINDS = QUERY_FRAMES + 1 };
+static_assert(QUERY_OUTPUTS_MAX < 64, "a bit for each");
 
 struct text {
     const char *at; /* in the message; not ended by NUL */
@@ -17,8 +19,8 @@ struct text {
 static struct text get_text(struct varint_reader *in)
 {
     uint64_t len = varint_take(in);
-    const uint8_t *at = varint_bytes(in, len > varint_left(in) ? varint_left(in) + 1 : (size_t)len);
-    return in->bad ? (struct text){"", 0} : (struct text){(const char *)at, (size_t)len};
+    const uint8_t *at = varint_bytes(in, (size_t)len);
+    return at ? (struct text){(const char *)at, (size_t)len} : (struct text){"", 0};
 }
 
 static bool text_is(struct text text, const char *word)
@@ -56,9 +58,9 @@ static int get_head(struct varint_reader *in, struct head *h)
     h->time_ns = varint_take(in);
     h->keys = varint_take(in);
     uint64_t n = varint_take(in);
-    if (in->bad || n == 0 || n > QUERY_OUTPUTS_MAX || h->keys > n || h->others > 1 ||
+    if (n == 0 || n > QUERY_OUTPUTS_MAX || h->keys > n || h->others > 1 ||
         h->viewer > (uint64_t)UINT32_MAX + 1)
-        return -EINVAL;
+        return -EINVAL; /* also where there were too few bytes: all is 0 then */
     h->n = (size_t)n;
     for (size_t i = 0; i < h->n; i++) {
         h->columns[i].name = get_text(in);
@@ -84,7 +86,7 @@ static int get_shape(const struct query *q, const struct head *h, struct shape *
         !text_is(h->where, q->spec.where) || (h->others && !q->spec.others))
         return -EINVAL;
     shape->n = h->n;
-    shape->missing = q->n_outputs < 64 ? (UINT64_C(1) << q->n_outputs) - 1 : UINT64_MAX;
+    shape->missing = (UINT64_C(1) << q->n_outputs) - 1;
     for (size_t i = 0; i < h->n; i++) {
         shape->to[i] = SIZE_MAX;
         if (h->columns[i].kind >= KINDS)
@@ -116,7 +118,7 @@ static bool is_utf8(struct text text)
 static int get_points(struct varint_reader *in, struct arena *arena, struct cell *cell)
 {
     uint64_t n = varint_take(in), time_ns = 0;
-    if (n > QUERY_POINTS_MAX || n > varint_left(in) / 2)
+    if (n > QUERY_POINTS_MAX)
         return -EINVAL;
     char *bytes = arena_take(arena, (size_t)n * sizeof(struct query_point) + 1);
     if (!bytes)
@@ -124,7 +126,7 @@ static int get_points(struct varint_reader *in, struct arena *arena, struct cell
     for (size_t i = 0; i < n; i++) {
         uint64_t step = varint_take(in);
         struct query_point point = {.time_ns = time_ns + step, .value = varint_take(in)};
-        if (in->bad || point.time_ns < time_ns || (i && step == 0))
+        if (point.time_ns < time_ns || (i && step == 0))
             return -EINVAL;
         memcpy(bytes + i * sizeof(point), &point, sizeof(point));
         time_ns = point.time_ns;
@@ -145,7 +147,7 @@ static int get_value(struct varint_reader *in, enum query_kind kind, struct aren
         return kind == QUERY_YES && n > 1 ? -EINVAL : 0;
     }
     struct text text = get_text(in);
-    if (text.len > UINT32_MAX / 4 || !is_utf8(text))
+    if (!is_utf8(text))
         return -EINVAL;
     cell->text = text.at;
     cell->len = (uint32_t)text.len;
@@ -179,11 +181,9 @@ static bool cell_fits(const struct query *q, const struct output *output, const 
         return false;
     if (cell->state & QUERY_MIXED)
         return q->grouped && output->aggregate == QUERY_SAME && !known && !cell->marks;
-    if (q->grouped && output->aggregate == QUERY_COUNT && !known)
+    if (output->aggregate == QUERY_COUNT && !known)
         return false;
-    if (average && cell->per > INT64_MAX)
-        return false;
-    return known && fraction ? cell->per > 0 : cell->per == 0;
+    return known && fraction ? cell->per > 0 && cell->per <= INT64_MAX : cell->per == 0;
 }
 
 /* What dropped rows add up to may be mixed, or a share of nothing, where a row may not. */
@@ -199,20 +199,15 @@ static bool other_fits(const struct output *output, const struct cell *cell)
 /* A column that it lacks: there is something that is not known. */
 static void put_missing(const struct query *q, uint64_t missing, struct cell *cells)
 {
-    for (size_t o = 0; o < q->n_outputs; o++) {
-        if (!(missing >> o & 1))
-            continue;
-        cells[o] = (struct cell){.state = QUERY_UNKNOWN};
-        if (q->grouped && q->outputs[o].aggregate == QUERY_COUNT)
-            cells[o].state |= QUERY_KNOWN;
-    }
+    for (size_t o = 0; o < q->n_outputs; o++)
+        if (missing >> o & 1)
+            cells[o] = (struct cell){.state = QUERY_UNKNOWN};
 }
 
 /* The reader knows the node: the sender of the bytes. */
 static void put_node(const struct output *output, const char *node, struct cell *cell)
 {
-    if (!node || !(cell->state & QUERY_KNOWN) || !output->o.column || !cell_is_text(output) ||
-        strcmp(output->o.column->name, "node") != 0)
+    if (!node || !output->o.column || strcmp(output->o.column->name, "node") != 0)
         return;
     cell->text = node;
     cell->len = (uint32_t)strlen(node);
@@ -263,9 +258,7 @@ static int get_rows(struct varint_reader in, const struct query *q, const struct
         if (r == 0 && into)
             r = result_add_others(into, cells);
     }
-    uint64_t n = varint_take(&in);
-    if (r == 0 && n > varint_left(&in) / shape->n)
-        r = -EINVAL;
+    uint64_t n = varint_take(&in); /* no more than there are bytes: a row has a byte at least */
     for (uint64_t i = 0; i < n && r == 0; i++) {
         arena_reset(&arena);
         r = get_row(&in, q, shape, false, &arena, cells);
@@ -291,7 +284,7 @@ static int read_all(struct query_result *into, struct varint_reader *in,
     struct counters c = {.pruned = varint_take(in), .left_out = varint_take(in)};
     c.flags = varint_take(in);
     uint64_t lacked = varint_take(in);
-    if (in->bad || c.flags > PARTIAL_INCOMPLETE)
+    if (c.flags > PARTIAL_INCOMPLETE)
         return -EINVAL;
     r = get_rows(*in, q, &shape, NULL);
     if (r == 0)
@@ -303,23 +296,22 @@ static int read_all(struct query_result *into, struct varint_reader *in,
         *from->ret_missing |= shape.missing;
     /* What parts that were merged into it lacked. */
     for (size_t i = 0; i < h->n; i++)
-        if (i < 64 && lacked >> i & 1 && shape.to[i] != SIZE_MAX)
+        if (lacked >> i & 1 && shape.to[i] != SIZE_MAX)
             into->missing |= UINT64_C(1) << shape.to[i];
     into->pruned = add_counter(into->pruned, c.pruned);
     into->left_out = add_counter(into->left_out, c.left_out);
     /* It dropped rows that we would have kept. */
-    bool cut = c.pruned && h->limit && (!q->limit || h->limit < q->limit);
+    bool cut = c.pruned && (!q->limit || h->limit < q->limit);
     into->incomplete |= (c.flags & PARTIAL_INCOMPLETE) || cut;
     return 0;
 }
 
 static void origin_of(const struct head *h, struct query_origin *ret)
 {
-    size_t len = h->node.len < sizeof(ret->node) - 1 ? h->node.len : sizeof(ret->node) - 1;
     *ret = (struct query_origin){.sees_all = h->viewer == 0, .time_ns = h->time_ns};
     if (h->viewer)
         ret->viewer_uid = (uint32_t)(h->viewer - 1);
-    memcpy(ret->node, h->node.at, len);
+    snprintf(ret->node, sizeof(ret->node), "%.*s", (int)h->node.len, h->node.at);
 }
 
 int query_partial_read(struct query_result *into, const void *bytes, size_t len)
@@ -333,6 +325,8 @@ int query_partial_read_from(struct query_result *into, const void *bytes, size_t
     struct varint_reader in = varint_reader(bytes, len);
     struct head head;
     struct query_origin origin;
+    if (len > QUERY_PARTIAL_MAX)
+        return -EINVAL;
     int r = read_all(into, &in, from, &head);
     if (r < 0)
         return r;
@@ -347,7 +341,7 @@ int query_partial_head(const void *bytes, size_t len, struct query_partial_head 
 {
     struct varint_reader in = varint_reader(bytes, len);
     struct head h;
-    int r = get_head(&in, &h);
+    int r = len > QUERY_PARTIAL_MAX ? -EINVAL : get_head(&in, &h);
     if (r < 0)
         return r;
     const struct text texts[] = {h.table, h.by, h.where, h.show, h.sort};

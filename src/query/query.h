@@ -327,6 +327,8 @@ int query_result_lines(const struct query_result *result, struct buffer *out);
  * bytes). 0 or the buffer's error. */
 int query_partial_write(const struct query_result *result, struct buffer *out);
 
+enum { QUERY_PARTIAL_MAX = 1 << 30 }; /* bytes; texts and lists in them are shorter than 2^31 */
+
 /* Add such bytes to `into`. They are untrusted: -EINVAL when they are invalid or answer another question (then nothing was
  * added), -ENOMEM (then some of it may be). Another version may lack columns: their cells are unknown then, and
  * query_result_missing() says so. A part that was cut to fewer rows than `into` asks for makes it incomplete. */

@@ -17,7 +17,10 @@
 #include "base/capabilities.h"
 #include "base/seccomp.h"
 
-enum { NOBODY = 65534 };
+/* Users may run services as nobody, and a process can be stopped by any other of its user: so the worker has a uid of its own. It is
+ * above the ranges that distributions, directories (2,000,200,000) and containers (1,879,048,191) give out, and is not in user
+ * namespaces with a small map: there it is nobody's. */
+enum { OWN = 2147483646, NOBODY = 65534 };
 
 /* ---- users ---- */
 
@@ -29,13 +32,15 @@ static int user_drop(void)
         return -errno;
     if (ruid != 0 && euid != 0 && suid != 0)
         return 0; /* a plain user stays what it is */
-    if (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 ||
-        setresuid(NOBODY, NOBODY, NOBODY) < 0)
+    if (setgroups(0, NULL) < 0)
+        return -errno;
+    uint32_t id = setresgid(OWN, OWN, OWN) < 0 && errno == EINVAL ? NOBODY : OWN;
+    if (setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
         return -errno;
     if (getresuid(&ruid, &euid, &suid) < 0 || getresgid(&rgid, &egid, &sgid) < 0)
         return -errno;
-    bool dropped = ruid == NOBODY && euid == NOBODY && suid == NOBODY && rgid == NOBODY &&
-                   egid == NOBODY && sgid == NOBODY && getgroups(0, NULL) == 0;
+    bool dropped = ruid == id && euid == id && suid == id && rgid == id && egid == id &&
+                   sgid == id && getgroups(0, NULL) == 0;
     return dropped ? 0 : -EPERM;
 }
 

@@ -3,7 +3,7 @@
  *
  * Files are untrusted. Debug information is a language rich enough to crash, hang or exhaust a
  * parser, so the parsing happens in a worker process: it is given open files, can open none itself (seccomp), has no
- * capabilities (root becomes nobody) and a memory limit, and ends when it takes too long. A worker that cannot be
+ * capabilities (root becomes a user that has nothing) and a memory limit, and ends when it takes too long. A worker that cannot be
  * confined does not start. A file that ended the worker is remembered and not tried again. Nothing is ever fetched
  * from the network.
  *

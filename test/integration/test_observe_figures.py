@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -599,6 +600,31 @@ class Libraries(FiguresTest):
             path.unlink()
         log = observer.log.read_text()
         self.assertEqual(log.count(f"functions of '{self.folder}"), 70, log)
+
+    def test_a_file_that_no_process_used_for_two_rounds_loses_its_probes(self):
+        """They would hold the space of a file that was removed."""
+        observer = self.observer()
+        folders = [self.folder / name for name in ("used", "unused")]
+        for folder in folders:
+            folder.mkdir()
+            shutil.copy(LIBRARY.resolve(), folder / "libcuda.so.1")
+        used = self.drive(LD_LIBRARY_PATH=str(folders[0]))
+        unused = Drive(self.folder, LD_LIBRARY_PATH=str(folders[1]))
+        names = [f"{os.stat(folder / 'libcuda.so.1').st_ino:x}" for folder in folders]
+
+        def probed():
+            links = " ".join(os.listdir(f"/sys/fs/bpf/memoir-{observer.name}"))
+            return [name in links for name in names]
+
+        wait_for("probes on both", lambda: observer.ask("flush") is not None and probed() == [True, True])
+        unused.close()
+        shutil.rmtree(folders[1])
+        observer.ask("tidy")
+        self.assertEqual(probed(), [True, True])  # a process may come in a moment
+        observer.ask("tidy")
+        self.assertEqual(probed(), [True, False])
+        used.ok("primary", 0)
+        self.assert_same(observer, used.pid, used.ok("alloc", MIB))
 
     def test_a_process_that_maps_it_in_a_loop_does_not_hold_up_others(self):
         observer = self.observer()

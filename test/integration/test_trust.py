@@ -15,6 +15,7 @@ from mute_files import MuteFiles
 FORGE = BUILD / "test/integration/forge_claim"
 FIXTURE = BUILD / "test/unit/libfixture_a.so"
 VICTIM = 65533
+WORKER = 2147483646  # symbol_confine.c: a user that has nothing else
 LODGER = 165533  # has no account, only a place in a user namespace of the victim's
 SETUID, SETGID = 6, 7  # linux/capability.h
 
@@ -265,7 +266,7 @@ class Names(TrustTest):
             parents = children
         return found
 
-    def test_with_the_capabilities_of_the_unit_the_worker_is_nobody_and_memoird_no_other(self):
+    def test_with_the_capabilities_of_the_unit_the_worker_has_a_user_of_its_own_and_memoird_no_other(self):
         """Exactly the unit's bounding set, and no new privileges."""
         prefix = ["setpriv", f"--bounding-set={self.unit_capabilities()}", "--inh-caps=-all", "--no-new-privs"]
         daemon = self.api(prefix=prefix)
@@ -275,8 +276,11 @@ class Names(TrustTest):
         workers = [pid for pid, name in family.items() if name == "memoir-symbols"]
         self.assertEqual(len(workers), 1, family)
         worker = status(workers[0])
-        self.assertEqual(worker["Uid"].split(), [str(NOBODY)] * 4)
-        self.assertEqual(worker["Gid"].split(), [str(NOBODY)] * 4)
+        self.assertEqual(worker["Uid"].split(), [str(WORKER)] * 4)
+        self.assertEqual(worker["Gid"].split(), [str(WORKER)] * 4)
+        # Nobody's processes cannot stop it.
+        kill = [*as_user(NOBODY), "kill", "-STOP", str(workers[0])]
+        self.assertNotEqual(subprocess.run(kill, capture_output=True, check=False).returncode, 0)
         self.assertEqual(worker["Groups"].strip(), "")
         for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
             self.assertEqual(int(worker[name], 16), 0, name)

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "daemon/api.h"
 #include "daemon/asking.h"
+#include "daemon/clustering_internal.h"
 #include "daemon/daemon.h"
 #include "daemon/tables.h"
 #include "history_fixture.h"
@@ -204,9 +205,11 @@ static void each_view_has_the_series_of_its_kind(void **state)
 {
     static const struct {
         const char *target;
+        size_t n;
         const char *series[8];
     } cases[] = {
         {VIEW "process&pid=1000" PERIOD,
+         5,
          {"\"name\":\"rss\",\"kind\":\"bytes\",\"pid\":1000,"
           "\"start\":\"2027-01-15T07:58:20.000Z\",\"user\":\"",
           "\"uid\":1000,\"program\":\"train\",\"last\":[1000000,1000100,1000200],"
@@ -217,15 +220,19 @@ static void each_view_has_the_series_of_its_kind(void **state)
           "\"program\":\"train\",\"ordinal\":0,\"device_name\":\"H200\","
           "\"device_id\":\"GPU-0\",\"space\":\"dram\",\"last\":[4000,4000,4000]"}},
         {VIEW "process&pid=1001" PERIOD,
+         1,
          {"\"name\":\"rss\",\"kind\":\"bytes\",\"pid\":1001", "\"last\":[1010000,"}},
         {VIEW "system" PERIOD,
+         4,
          {"\"name\":\"used\",\"kind\":\"bytes\",\"last\":[600000,600001,600002]",
           "\"last\":[12.34,12.34,12.34]", "\"name\":\"total\""}},
         /* What is not asked of the machine does not matter. */
-        {VIEW "system&pid=1000&device=GPU-7" PERIOD, {"\"name\":\"used\""}},
-        {VIEW "space" PERIOD, {"\"name\":\"heap\",\"kind\":\"bytes\",\"last\":[3000,3001,3002]"}},
-        {VIEW "device" PERIOD, {"\"device_id\":\"GPU-0\"", "\"capacity\":100000"}},
-        {VIEW "device&device=GPU-0" PERIOD, {"\"device_id\":\"GPU-0\""}},
+        {VIEW "system&pid=1000&device=GPU-7" PERIOD, 4, {"\"name\":\"used\""}},
+        {VIEW "space" PERIOD,
+         2,
+         {"\"name\":\"heap\",\"kind\":\"bytes\",\"last\":[3000,3001,3002]"}},
+        {VIEW "device" PERIOD, 1, {"\"device_id\":\"GPU-0\"", "\"capacity\":100000"}},
+        {VIEW "device&device=GPU-0" PERIOD, 1, {"\"device_id\":\"GPU-0\""}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         assert_int_equal(ask("%s", cases[i].target), 200);
@@ -235,8 +242,10 @@ static void each_view_has_the_series_of_its_kind(void **state)
         assert_answer("\"oldest\":1800000000,\"damaged\":0}");
         for (size_t k = 0; cases[i].series[k]; k++)
             assert_answer(cases[i].series[k]);
-        /* Blocks are no bytes, and each kind has its own view. */
-        assert_no_answer("blocks");
+        size_t n = 0;
+        for (const char *at = answer.text; (at = strstr(at, "{\"name\":")); at++)
+            n++;
+        assert_int_equal(n, cases[i].n); /* series of blocks are not among them */
         assert_int_equal(strstr(answer.text, "\"name\":\"used\"") != NULL,
                          strstr(cases[i].target, "system") != NULL);
         assert_int_equal(strstr(answer.text, "\"name\":\"rss\"") != NULL,
@@ -334,6 +343,8 @@ static void questions_about_the_past_take_a_time(void **state)
         {QUERY "history" WINDOW
                "&where=of=system%20and%20series=used&show=series,last&shape=arrays",
          200, "\"rows\":[[\"used\",600002]]"},
+        {QUERY "history" WINDOW "&where=of=system%20and%20series=used&show=last&shape=objects", 200,
+         "\"rows\":[{\"last\":600002}]"},
         {QUERY "history" WINDOW "&where=of=process&show=pid&limit=1", 200, "\"rows\":[{\"pid\":10"},
         {QUERY "history" WINDOW "&where=ofx=process", 400, "has no column 'ofx'"},
         {QUERY "history&until=1800000003", 200, "\"table\":\"history\""}, /* since an hour */
@@ -371,6 +382,25 @@ static void limits_shapes_and_names_are_kept(void **state)
     assert_int_equal(
         ask(QUERY "history&at=1800000035&where=series=rss%%20and%%20uid=0&show=node,user"), 200);
     assert_answer(expected);
+}
+
+/* Its name in the cluster, as tables of the present have it. */
+static void the_node_has_its_name_in_the_cluster(void **state)
+{
+    static char west[] = "west";
+    static struct clustering clustering = {.settings.name = west};
+    f.daemon.clustering = &clustering;
+    assert_int_equal(ask(QUERY "history" WINDOW "&where=of=system%%20and%%20series=used&show=node"),
+                     200);
+    f.daemon.clustering = NULL;
+    assert_answer("\"rows\":[{\"node\":\"west\"}]");
+}
+
+/* A question without a time is none about the past. */
+static void questions_about_the_present_are_left_alone(void **state)
+{
+    assert_int_equal(ask(QUERY "explain"), 400);
+    assert_no_answer("until goes with since");
 }
 
 /* Totals are everybody's; the program of another user's process is not. */
@@ -415,6 +445,8 @@ int main(void)
         cmocka_unit_test(the_last_hour_is_the_default),
         cmocka_unit_test(questions_about_the_past_take_a_time),
         cmocka_unit_test(limits_shapes_and_names_are_kept),
+        cmocka_unit_test(the_node_has_its_name_in_the_cluster),
+        cmocka_unit_test(questions_about_the_present_are_left_alone),
         cmocka_unit_test(other_users_see_totals),
         cmocka_unit_test(a_history_that_cannot_be_read_is_a_problem),
     };

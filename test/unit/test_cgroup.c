@@ -91,7 +91,7 @@ static void several_numbers_are_read_in_one_pass(void **state)
     char path[512];
     struct lines_value values[] = {{.key = "b"}, {.key = "none"}, {.key = "a"}, {.key = "c"}};
     snprintf(path, sizeof(path), "%s/f", tree_root);
-    tree_printf("f", "a 1\nab 2\nb 3\nc x\n");
+    tree_printf("f", "a 1\nab 2\nb 3\nc x\na 7\nc 8\n"); /* the first line counts */
     lines_read_numbers(AT_FDCWD, path, values, 4);
     assert_int_equal(values[0].error, 0);
     assert_int_equal(values[0].number, 3);
@@ -254,6 +254,41 @@ static void path_is_that_of_the_memory_controller(void **state)
         assert_string_equal(path, cases[i].path ? cases[i].path : "none");
         assert_int_equal(v1, cases[i].path ? cases[i].v1 : !cases[i].v1);
     }
+}
+
+static size_t descriptors(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 256; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+static void path_of_a_process_is_found_or_not(void **state)
+{
+    static const struct {
+        const char *process, *text;
+        int r;
+    } cases[] = {
+        {"10", "0::/a\n", 0},
+        {"10", "nonsense\n", -ENOENT},
+        {"10", "", -ENOENT},
+        {"10", "0::/longer than there is room for\n", -ENOENT},
+        {"11", NULL, -ENOENT},
+        {"10000000000000000000000000", NULL, -ENAMETOOLONG}, /* with "/cgroup" 33 bytes */
+    };
+    size_t before = descriptors();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char path[8] = "none";
+        bool v1 = true;
+        if (cases[i].text)
+            tree_printf("10/cgroup", "%s", cases[i].text);
+        assert_int_equal(cgroup_path_read(tree_root, cases[i].process, path, sizeof(path), &v1),
+                         cases[i].r);
+        assert_string_equal(path, cases[i].r ? "none" : "/a");
+        assert_int_equal(v1, cases[i].r != 0);
+    }
+    assert_int_equal(descriptors(), before);
 }
 
 static void process_of_no_cgroup_has_the_machines_headroom(void **state)
@@ -473,14 +508,6 @@ static void lines_may_be_empty_cut_or_without_an_end(void **state)
     assert_false(lines_number(":1", &n, NULL));
 }
 
-static size_t descriptors(void)
-{
-    size_t n = 0;
-    for (int fd = 0; fd < 256; fd++)
-        n += fcntl(fd, F_GETFD) >= 0;
-    return n;
-}
-
 /* Longer than a chunk, up to the limit; and no descriptor stays open, whatever is found. */
 static void long_files_are_read_up_to_a_limit(void **state)
 {
@@ -536,6 +563,7 @@ int main(void)
         TREE_TEST(version_one_has_one_headroom),
         TREE_TEST(unreadable_limit_is_an_error_and_an_absent_one_is_not),
         cmocka_unit_test(path_is_that_of_the_memory_controller),
+        TREE_TEST(path_of_a_process_is_found_or_not),
         TREE_TEST(process_of_no_cgroup_has_the_machines_headroom),
         TREE_TEST(all_above_are_read_and_the_first_error_is_told),
         TREE_TEST(tightest_limit_of_all_above_is_told),

@@ -470,6 +470,56 @@ static void only_growth_that_lasts_is_steady(void **state)
     host_free(host);
 }
 
+/* Each third has a figure of its own, at most half a window older than its beginning. */
+static void steady_growth_needs_a_figure_of_each_third(void **state)
+{
+    static const struct {
+        double ages[4]; /* of the figures, in seconds; 0 ends them */
+        double rate;
+    } cases[] = {
+        {{30, 20, 10}, 1},
+        {{28.5, 19, 9.5}, 1},
+        {{28.4, 19, 9.5}, -1},
+        {{28.5, 18.9, 9.5}, -1},
+        {{28.5, 19, 9.4}, -1},
+        {{45, 28.4, 18.9}, 1},
+        {{45.001, 20, 10}, -1},
+        {{50, 20, 10}, -1},
+        {{45, 35, 25}, -1}, /* one figure for two thirds */
+        {{30, 21}, -1},
+        {{45, 20}, -1},
+        {{30}, -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct rates r = {.host.page_bytes = 4096};
+        double bytes = -1;
+        for (size_t k = 0; cases[i].ages[k] > 0; k++) {
+            double at = 1000 - cases[i].ages[k];
+            rates_refresh(&r, at, (uint64_t)llround(at * 1000));
+            if (k == 0)
+                host_ring_start(&r.host, &r.row);
+            host_ring_note(&r.host, &r.row);
+        }
+        rates_refresh(&r, 1000, 1000 * 1000);
+        host_ring_note(&r.host, &r.row);
+        bool known = host_steady(&r.host, &r.row.p, &bytes);
+        if (known != (cases[i].rate > 0) || (known && fabs(bytes / 4096 / 1000 - 1) > 1e-6))
+            fail_msg("case %zu: %g", i, bytes);
+    }
+}
+
+/* A machine that has just started has a first figure in every window. */
+static void the_first_figure_does_not_wait_for_the_clock(void **state)
+{
+    struct rates r = {.host.page_bytes = 4096};
+    rates_refresh(&r, 0.001, 1);
+    for (int w = 0; w < HOST_WINDOWS; w++)
+        assert_true(r.host.ticks[w].now && r.host.ticks[w].n == 1);
+    rates_refresh(&r, 0.002, 1);
+    for (int w = 0; w < HOST_WINDOWS; w++)
+        assert_true(!r.host.ticks[w].now && r.host.ticks[w].n == 1);
+}
+
 /* ---- costly fields ---- */
 
 #define ROLLUP "Pss: %d kB\nShared_Dirty: 1 kB\nPrivate_Clean: 2 kB\nPrivate_Dirty: 3 kB\n"
@@ -838,6 +888,8 @@ int main(void)
         cmocka_unit_test(rate_needs_memory_at_both_ends),
         TREE_TEST(rates_are_absent_until_time_has_passed),
         TREE_TEST(only_growth_that_lasts_is_steady),
+        TREE_TEST(steady_growth_needs_a_figure_of_each_third),
+        TREE_TEST(the_first_figure_does_not_wait_for_the_clock),
         TREE_TEST(costly_fields_come_by_probes),
         TREE_TEST(environment_of_a_set_uid_program_is_not_told),
         TREE_TEST(the_largest_and_the_changed_come_first),

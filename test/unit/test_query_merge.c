@@ -329,6 +329,8 @@ enum lie {
     PART_WITHOUT_WHOLE,
     AVERAGE_WITHOUT_COUNT,
     AVERAGE_OF_TOO_MANY,
+    PART_OF_TOO_MUCH,
+    SAME_MIXED_WITH_MARKS,
     YES_OF_TWO,
     POINTS_AT_ONE_MOMENT,
     POINTS_BACKWARDS,
@@ -370,8 +372,15 @@ static void forge_row(struct buffer *to, enum lie lie)
                : lie == COUNT_MIXED ? QUERY_MIXED
                                     : QUERY_KNOWN,
                3, lie == COUNT_WITH_PER ? 2 : 0);
-    forge_cell(to, lie == SAME_MIXED_AND_KNOWN ? QUERY_MIXED | QUERY_KNOWN : QUERY_MIXED, 1, 0);
-    forge_cell(to, QUERY_KNOWN, 1, lie == PART_WITHOUT_WHOLE ? 0 : 4);
+    forge_cell(to,
+               lie == SAME_MIXED_AND_KNOWN    ? QUERY_MIXED | QUERY_KNOWN
+               : lie == SAME_MIXED_WITH_MARKS ? QUERY_MIXED | marks
+                                              : QUERY_MIXED,
+               1, 0);
+    forge_cell(to, QUERY_KNOWN, 1,
+               lie == PART_WITHOUT_WHOLE ? 0
+               : lie == PART_OF_TOO_MUCH ? (uint64_t)INT64_MAX + 1
+                                         : 4);
     forge_cell(to, QUERY_KNOWN, 30 * NS_PER_S,
                lie == AVERAGE_WITHOUT_COUNT ? 0
                : lie == AVERAGE_OF_TOO_MANY ? (uint64_t)INT64_MAX + 1
@@ -591,35 +600,6 @@ static void rows_that_parts_dropped_add_up(void **unused)
     query_free(query);
 }
 
-/* A node is called what the reader calls it, whatever its bytes say. */
-static void a_part_is_of_the_node_that_it_came_from(void **unused)
-{
-    struct query *query = NULL;
-    struct query_error error;
-    assert_int_equal(
-        query_new(&(struct query_spec){.table = "system", .show = "node,total"}, &query, &error),
-        0);
-    struct query_world world = {.node = "liar", .sees_all = true, .now_real_ns = 5};
-    struct query_result *part = new_result(query), *whole = new_result(query);
-    assert_int_equal(query_run(query, &world, part), 0);
-    struct buffer bytes = BUFFER_INIT(1 << 16);
-    assert_int_equal(query_partial_write(part, &bytes), 0);
-    uint64_t missing = 8;
-    struct query_partial_from from = {.node = "honest", .ret_missing = &missing};
-    assert_int_equal(query_partial_read_from(whole, bytes.data, bytes.len, &from), 0);
-    assert_string_equal(query_result_origin(whole)->node, "honest");
-    assert_true(query_result_origin(whole)->sees_all);
-    assert_int_equal(query_result_origin(whole)->time_ns, 5);
-    assert_int_equal(missing, 8); /* nothing is missing here; what was is kept */
-    assert_int_equal(query_result_finish(whole), 0);
-    for (size_t i = 0; i < query_result_rows(whole); i++)
-        assert_string_equal(query_result_value(whole, i, 0).text, "honest");
-    buffer_release(&bytes);
-    query_result_free(part);
-    query_result_free(whole);
-    query_free(query);
-}
-
 /* `from` is a result of `query` with `n` pets, of which `max` are kept, as one viewer asked for it on one node. */
 static struct query_result *part_of(const struct query *query, size_t n, size_t max,
                                     const char *node, bool sees_all, uint32_t uid, uint64_t time_ns)
@@ -783,7 +763,6 @@ int main(void)
         cmocka_unit_test(a_part_has_all_keys_and_some_columns),
         cmocka_unit_test(head_of_a_part_is_text_of_limited_length),
         cmocka_unit_test(rows_that_parts_dropped_add_up),
-        cmocka_unit_test(a_part_is_of_the_node_that_it_came_from),
         cmocka_unit_test(merged_answer_is_for_who_may_see_the_least),
         cmocka_unit_test(a_part_that_was_cut_is_incomplete),
         cmocka_unit_test(a_failing_allocation_is_an_error_or_changes_nothing),

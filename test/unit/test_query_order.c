@@ -132,6 +132,27 @@ static void points_with_any_bytes_are_sorted(void **unused)
     query_free(query);
 }
 
+/* A sort must not go as deep as texts are long. */
+static void long_texts_that_differ_late_are_sorted(void **unused)
+{
+    enum { LEN = 2 << 20, ROWS = 12 };
+    struct query *query = pet_query(&(struct query_spec){.show = "name", .sort = "name"});
+    struct query_result *result = NULL;
+    char *texts = malloc((size_t)ROWS * LEN);
+    memset(texts, 'x', (size_t)ROWS * LEN);
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    for (size_t i = 0; i < ROWS; i++) {
+        struct cell cell = {.text = texts + i * LEN, .len = LEN, .state = QUERY_KNOWN};
+        texts[(i + 1) * LEN - 1] = (char)('a' + i * 7 % ROWS);
+        assert_int_equal(result_add_cells(result, &cell), 0);
+    }
+    assert_int_equal(query_result_finish(result), 0);
+    check_order(result);
+    query_result_free(result);
+    query_free(query);
+    free(texts);
+}
+
 /* Enough pets for a limit to drop some of them, then one more. */
 static void check_first(struct query_result *result, const struct pet *many, const struct pet *one,
                         const char *first)
@@ -224,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_come_in_the_order_of_their_cells),
         cmocka_unit_test(points_with_any_bytes_are_sorted),
+        cmocka_unit_test(long_texts_that_differ_late_are_sorted),
         cmocka_unit_test(a_late_row_that_comes_first_is_kept),
         cmocka_unit_test(a_result_forgets_what_it_dropped),
         cmocka_unit_test(a_limit_gives_the_first_rows_of_all),

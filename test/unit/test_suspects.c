@@ -1,10 +1,15 @@
 /* Suspects: rows of a watch taken over, and what the books add to them: names, stacks and sample blocks. */
+#include <link.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "ledger/leaks.h"
 #include "ledger_world.h"
+#include "profile/book_names.h"
+#include "profile/site_names.h"
 #include "profile/suspects.h"
+#include "profile_fixture.h"
 
 static struct detect_result growth(void)
 {
@@ -279,7 +284,7 @@ static void only_rows_of_the_book_are_named(void **state)
         rows[i] = row_of(book, site);
     rows[1].pid++;
     rows[2].book_ino++;
-    rows[3].site_number = site + 1;
+    rows[3].site_number = site + 1000000;
     rows[4].site = strdup("known");
     rows[5].outside = true;
     rows[6].site_number = 0;
@@ -303,6 +308,147 @@ static void only_rows_of_the_book_are_named(void **state)
     assert_non_null(rows[0].site);
     assert_null(rows[1].site);
     suspect_release(&rows[0]);
+}
+
+static uint32_t script_add(struct fixture *f, const char *function, const char *file)
+{
+    struct book_script script = {.first_line = 1};
+    strcpy(script.function, function);
+    strcpy(script.file, file);
+    return (uint32_t)builder_add(&f->b, BOOK_SECTION_SCRIPTS, &script, sizeof(script));
+}
+
+/* Lines of scripts have names without a symbol helper. */
+static void a_line_has_its_function_and_file(void **state)
+{
+    struct world *w = *state;
+    struct fixture f;
+    fixture_begin(w, &f);
+    uint32_t load = script_add(&f, "load", "/srv/train.py"),
+             run = script_add(&f, "run", "/srv/x.py");
+    const uint64_t frames[] = {BOOK_FRAME(f.library, 0x10), BOOK_SCRIPT_FRAME(load, 41),
+                               BOOK_SCRIPT_FRAME(run, 7)};
+    uint32_t site = builder_site(&f.b, f.account, 1, frames, 3);
+    struct suspect row = row_of(fixture_end(w, &f), site);
+    name(w, &row, 1);
+    assert_string_equal(text_of(&row), "train.py:41 in load frame /srv/train.py:41 "
+                                       "[libtorch.so+0x10 train.py:41 in load x.py:7 in run] "
+                                       "inside 1, 0 of 0");
+    assert_string_equal(row.function, "load");
+    assert_string_equal(row.file, "/srv/train.py");
+    assert_int_equal(row.line, 41);
+    assert_string_equal(row.via, "libtorch.so+0x10");
+    suspect_release(&row);
+}
+
+/* This program: where it is loaded, and its build-id. */
+struct self {
+    uint64_t base;
+    struct book_module module;
+};
+
+static int self_find(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct self *self = context;
+    self->base = info->dlpi_addr;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        const char *at = (const char *)(info->dlpi_addr + p->p_vaddr), *end = at + p->p_memsz;
+        while (p->p_type == PT_NOTE && at + sizeof(ElfW(Nhdr)) <= end) {
+            const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)at;
+            const char *name = at + sizeof(*note), *bytes = name + (note->n_namesz + 3) / 4 * 4;
+            if (note->n_type == NT_GNU_BUILD_ID &&
+                note->n_descsz <= sizeof(self->module.build_id)) {
+                self->module.build_id_len = (uint8_t)note->n_descsz;
+                memcpy(self->module.build_id, bytes, note->n_descsz);
+            }
+            at = bytes + (note->n_descsz + 3) / 4 * 4;
+        }
+    }
+    return 1; /* the program itself is the first */
+}
+
+__attribute__((noinline)) static int outermost(int n)
+{
+    __asm__ volatile("" : "+r"(n));
+    return n + 1;
+}
+
+/* With a symbol helper each frame has its function, also those that the choice of the line does not need. */
+static void frames_of_a_stack_have_names(void **state)
+{
+    struct world *w = *state;
+    struct fixture f;
+    struct self self = {0};
+    MEMOIR_CLEANUP(site_names_freep)
+    struct site_names *symbols = site_names_new();
+    dl_iterate_phdr(self_find, &self);
+    if (!symbols || !self.module.build_id_len)
+        skip();
+    fixture_begin(w, &f);
+    ssize_t n = readlink("/proc/self/exe", f.b.h.exe, sizeof(f.b.h.exe) - 1);
+    assert_true(n > 0);
+    f.b.h.exe[n] = '\0';
+    uint32_t module =
+        (uint32_t)builder_add(&f.b, BOOK_SECTION_MODULES, &self.module, sizeof(self.module));
+    uint64_t frames[30] = {BOOK_FRAME(module, (uint64_t)(uintptr_t)self_find - self.base + 1)};
+    for (size_t i = 1; i < 30; i++)
+        frames[i] = BOOK_FRAME(module, (uint64_t)(uintptr_t)outermost - self.base + 1);
+    uint32_t site = builder_site(&f.b, f.account, 1, frames, 30);
+    struct suspect row = row_of(fixture_end(w, &f), site);
+    suspects_name(&(struct suspects){.rows = &row, .n = 1}, 1, w->ledger, symbols);
+    assert_int_equal(row.n_stack, SUSPECT_FRAMES);
+    assert_non_null(strstr(row.stack[0], "self_find"));
+    for (size_t i = 1; i < SUSPECT_FRAMES; i++)
+        assert_non_null(strstr(row.stack[i], "outermost"));
+    suspect_release(&row);
+    assert_int_equal(outermost(1), 2);
+}
+
+/* ---- stacks in words ---- */
+
+static void check_stack(const struct profile *p, const uint32_t *frames, size_t n, size_t headline,
+                        const char *expected)
+{
+    struct book_stack stack = {.n = n, .headline = headline};
+    struct suspect s = {0};
+    memcpy(stack.frames, frames, n * sizeof(*frames));
+    suspect_stack(&s, p, &stack);
+    char *text = strdup(text_of(&s));
+    assert_string_equal(strchr(text, '['), expected);
+    free(text);
+    suspect_release(&s);
+}
+
+static void stacks_have_inlined_calls_and_one_frame_of_made_code(void **state)
+{
+    struct profile *p = profile_new();
+    uint32_t program = fixture_module(p, "/usr/bin/shop", "id");
+    uint32_t made = profile_add_module(p, &(struct profile_module){.kind = PROFILE_MODULE_ADDRESS});
+    uint32_t main_ = fixture_frame(p, program, 0x10, "main", "/src/main.c", 5);
+    uint32_t cart = profile_add_frame(p, program, 0x20);
+    const struct profile_line lines[] = {
+        {profile_add_string(p, "push"), profile_add_string(p, "/usr/include/c++/12/vector"), 9},
+        {profile_add_string(p, "add"), profile_add_string(p, "/src/cart.c"), 12},
+    };
+    profile_set_lines(p, cart, lines, 2);
+    uint32_t sum = profile_add_frame(p, program, 0x30);
+    const struct profile_line other[] = {lines[1], lines[0]}; /* the program's own line is inside */
+    profile_set_lines(p, sum, other, 2);
+    uint32_t raw[] = {profile_add_frame(p, made, 0x1000), profile_add_frame(p, made, 0x2000)};
+    uint32_t named = fixture_frame(p, made, 0x3000, "sort", NULL, 0);
+#define CHECK(headline, expected, ...)              \
+    check_stack(p, (const uint32_t[]){__VA_ARGS__}, \
+                sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t), headline, expected)
+    CHECK(0, "[] inside 0, 0 of 0", main_); /* one frame is no stack */
+    CHECK(1, "[vector:9 push cart.c:12 add main.c:5 main] inside 2, 0 of 0", cart, main_);
+    CHECK(0, "[vector:9 push cart.c:12 add main.c:5 main] inside 1, 0 of 0", cart, main_);
+    CHECK(0, "[cart.c:12 add vector:9 push main.c:5 main] inside 0, 0 of 0", sum, main_);
+    CHECK(0, "[[JIT] main.c:5 main] inside 0, 0 of 0", raw[0], raw[1], raw[0], main_);
+    CHECK(0, "[[JIT] main.c:5 main [JIT]] inside 0, 0 of 0", raw[0], main_, raw[1]);
+    CHECK(0, "[main.c:5 main main.c:5 main] inside 0, 0 of 0", main_, main_);
+    CHECK(0, "[sort sort] inside 0, 0 of 0", named, named); /* a recursion with a name */
+    profile_free(p);
 }
 
 /* ---- sample blocks ---- */
@@ -425,6 +571,9 @@ int main(void)
         cmocka_unit_test(growth_outside_of_malloc_says_so),
         WORLD_TEST(stacks_are_named_frame_by_frame),
         WORLD_TEST(only_rows_of_the_book_are_named),
+        WORLD_TEST(a_line_has_its_function_and_file),
+        WORLD_TEST(frames_of_a_stack_have_names),
+        cmocka_unit_test(stacks_have_inlined_calls_and_one_frame_of_made_code),
         WORLD_TEST(blocks_are_the_oldest_the_middle_and_the_newest),
         WORLD_TEST(a_stack_needs_enough_samples),
     };
