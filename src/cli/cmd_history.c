@@ -57,7 +57,7 @@ static const struct option_spec options[] = {
     {"space", 0, OPTION_STRING, AT(space), "SPACE",
      "only this kind of memory: dram, l1, cb, kernel, heap, pinned ..., rss or pss"},
     {"since", 's', OPTION_STRING, AT(since), "WHEN",
-     "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\" (default: 1h)"},
+     "from then on: 90s, 1h, 7d (ago), 12:30, yesterday, 2026-01-31, \"2026-01-31 12:30\", 2026-01-31T12:30:00Z (default: 1h)"},
     {"until", 0, OPTION_STRING, AT(until), "WHEN", "until then (default: now)"},
     {"at", 0, OPTION_STRING, AT(at), "WHEN",
      "at this moment alone: the step that it lies in, as fine as is kept; in place of --since and --until"},

@@ -321,8 +321,9 @@ const struct command cmd_query = {
     .usage = "query [TABLE] [OPTION...]",
     .help = "any question about processes, devices, blocks and ended processes",
     .description =
-        "Filters, groups and sorts the rows of a table: processes (the default), host, system, accounts, "
-        "devices, buffers, sites or exited. The figures are read from the books as they are now; no daemon is "
+        "Filters, groups and sorts the rows of a table: processes (the default), host, system, cgroups, "
+        "accounts, devices, buffers, sites, lines, stacks, leaks, explain, exited, history and others (completion "
+        "offers all). The figures are read from the books as they are now; no daemon is "
         "needed. Exits with status 3 if --where matches nothing; an empty table is no failure.",
     .options = options,
     .examples = examples,

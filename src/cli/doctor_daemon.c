@@ -159,7 +159,7 @@ static void check_daemon(struct doctor *d)
         doctor_find(d, DOCTOR_WARN, "it may look elsewhere (--dir) or be another user's",
                     "%s runs, but watches %zu of %zu books", who, watched, books);
     else if (books)
-        doctor_find(d, DOCTOR_OK, NULL, "%s watches all %zu books", who, books);
+        doctor_find(d, DOCTOR_OK, NULL, "%s watches all %zu books that need it", who, books);
     else
         doctor_find(d, DOCTOR_OK, NULL, "%s runs, and would watch books here", who);
 }

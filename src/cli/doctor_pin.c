@@ -51,8 +51,8 @@ static void check_budget(struct doctor *d)
     bool by_limit = limit && (!machine || in.headroom_bytes <= in.available_bytes);
     left = by_limit ? in.headroom_bytes : in.available_bytes;
     doctor_find(d, DOCTOR_OK, NULL, "a program may pin %s: half of the %s that %s left",
-                units_format_bytes(budget, left / 2, UNITS_BINARY),
-                units_format_bytes(headroom, left, UNITS_BINARY),
+                units_format_bytes(budget, left / 2, UNITS_DECIMAL),
+                units_format_bytes(headroom, left, UNITS_DECIMAL),
                 by_limit ? "the cgroup has" : "the machine has");
 }
 
@@ -62,7 +62,7 @@ static void check_kernel(struct doctor *d)
     char text[UNITS_TEXT_MAX];
     if (pin_kernel_pinned("/proc/vmstat", &bytes) == 0)
         doctor_find(d, DOCTOR_OK, NULL, "the kernel holds %s of this machine pinned for devices",
-                    units_format_bytes(text, bytes, UNITS_BINARY));
+                    units_format_bytes(text, bytes, UNITS_DECIMAL));
     else
         doctor_find(d, DOCTOR_OK, NULL,
                     "this kernel does not count pinned pages (nr_foll_pin_acquired in "
@@ -82,7 +82,7 @@ static void check_limit(struct doctor *d)
         doctor_find(d, DOCTOR_OK, NULL,
                     "locked memory (RLIMIT_MEMLOCK) is limited to %s: a driver that enforces it "
                     "refuses more, which then stays pageable and is counted as failed",
-                    units_format_bytes(text, limit.rlim_cur, UNITS_BINARY));
+                    units_format_bytes(text, limit.rlim_cur, UNITS_DECIMAL));
 }
 
 static bool is_current(const char *path)

@@ -21,8 +21,8 @@ static void tell_word(struct doctor *d, const char *dir, const struct pressure_p
         d, DOCTOR_OK, NULL,
         "%s/%s says %s: %s of %s available, programs wait for memory %u.%02u %% of the time", dir,
         PRESSURE_FILE_NAME, pressure_level_name(level),
-        units_format_bytes(available, in->available_bytes, UNITS_BINARY),
-        units_format_bytes(total, in->total_bytes, UNITS_BINARY), stall / 100, stall % 100);
+        units_format_bytes(available, in->available_bytes, UNITS_DECIMAL),
+        units_format_bytes(total, in->total_bytes, UNITS_DECIMAL), stall / 100, stall % 100);
 }
 
 /* True: this place has said something. */

@@ -56,7 +56,7 @@ const struct column history_line_columns[] = {
     [LINE_PROCESSES] = {"processes", "PROCS", "how many processes were added up", COLUMN_NUMBER,
                         COLUMN_HIDE_EMPTY, 30},
     [LINE_DEVICE] = {"device_label", "DEVICE", "number and name of the device, or host",
-                     COLUMN_TEXT, COLUMN_SCREEN_ONLY},
+                     COLUMN_TEXT, COLUMN_SCREEN_ONLY | COLUMN_STRETCH},
     [LINE_SPACE] = {"space", "SPACE",
                     "kind of memory; rss is what the process has in the host's memory",
                     COLUMN_TEXT},
