@@ -18,11 +18,13 @@
 
 /* The child of one asking thread. Only that thread uses what is behind `thread`, so no lock is held during a question. */
 struct place {
-    bool taken;       /* under broker->lock, */
-    pthread_t thread; /* and so is this */
-    int socket;       /* of the child that is kept, or -1 */
-    uint32_t uid;     /* the user that it acts as, */
-    pid_t pid;        /* and the process that it was started for */
+    bool taken;         /* under broker->lock, */
+    pthread_t thread;   /* and so is this */
+    int socket;         /* of the child that is kept, or -1 */
+    uint32_t uid;       /* the user that it acts as, */
+    pid_t pid;          /* and the process that it was started for */
+    uint32_t payer;     /* the user that the last questions were about, */
+    uint64_t waited_ns; /* and how long these were waited for since broker_rest() */
 };
 
 struct broker {
@@ -190,15 +192,24 @@ static bool account_is_open(struct broker *broker, uint32_t payer)
     return open;
 }
 
-/* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped,
- * waits for a file or for memory, has a low priority or is killed late costs as much as one that never answers. */
-static void account_charge(struct broker *broker, uint32_t payer, uint64_t begin_ns,
-                           uint64_t work_ns)
+/* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped, waits
+ * for a file or for memory, has a low priority or is killed late costs as much as one that never answers. That the machine is busy
+ * is not the user's fault; but the user can lower the priority of the child, so not all waiting for a processor is free. `answer` is
+ * NULL where none came. */
+static void account_charge(struct broker *broker, struct place *place, uint32_t payer,
+                           uint64_t begin_ns, const struct broker_answer *answer)
 {
-    uint64_t now_ns = clock_monotonic_ns(), took_ns = now_ns - begin_ns;
+    uint64_t now_ns = clock_monotonic_ns(), waited_ns = now_ns - begin_ns;
+    uint64_t queued_ns = answer ? answer->queued_ns : 0;
+    if (answer)
+        waited_ns = waited_ns > answer->work_ns ? waited_ns - answer->work_ns : 0;
+    if (queued_ns > BROKER_QUEUED_MS * NS_PER_MS)
+        queued_ns = BROKER_QUEUED_MS * NS_PER_MS;
+    place->waited_ns = waited_ns + (place->payer == payer ? place->waited_ns : 0);
+    place->payer = payer;
     pthread_mutex_lock(&broker->lock);
     bool used_up = broker_account_charge(&broker->accounts, payer,
-                                         took_ns > work_ns ? took_ns - work_ns : 0, now_ns);
+                                         waited_ns > queued_ns ? waited_ns - queued_ns : 0, now_ns);
     pthread_mutex_unlock(&broker->lock);
     if (used_up)
         log_warn("files or memory of uid %u took %d s to answer: nothing is read for this user for "
@@ -219,9 +230,12 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
     struct place *place = place_of(broker, true);
     if (!place)
         return -EBUSY;
+    /* One caller waits no longer than this for one user, however busy the machine is. */
+    if (place->payer == payer && place->waited_ns >= BROKER_TIME_MS * NS_PER_MS)
+        return -ETIMEDOUT;
     uint64_t begin_ns = clock_monotonic_ns();
     int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd);
-    account_charge(broker, payer, begin_ns, r == 0 ? ret_answer->cpu_ns : 0);
+    account_charge(broker, place, payer, begin_ns, r == 0 ? ret_answer : NULL);
     return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
                                                                           : r;
 }
