@@ -37,17 +37,18 @@
  * generation); the rest of what it says has to make sense as well: see book_trailer_read(). Where the allocator
  * is glibc's (BOOK_TRAILER_FORMAT_GLIBC), the word before a short block tells its size once more.
  *
- * Where glibc has no byte to spare, a word more makes a small block a quarter larger. So most of glibc's small blocks
- * (BOOK_TRAILER_FORMAT_BESIDE) have theirs in an array beside: 8 bytes for each 32 bytes of address space from
- * header.beside_heap on, and as no two of them begin within 32 bytes, each has its own. Whether a block is one of those
- * is told by its address and by the word that glibc keeps before it, so nothing has to be tried. Nobody else writes there: no
- * check is needed. 0 is no block.
+ * Where glibc has no byte to spare, a word more makes a small block larger: by a quarter, and it then comes
+ * from another of glibc's lists, so that blocks lie in another order than without us. So in most of glibc's
+ * heap (BOOK_TRAILER_FORMAT_BESIDE) blocks up to 984 bytes have their words in an array beside: 8 bytes for
+ * each 32 bytes of address space from header.beside_heap on. No two blocks begin within 32 bytes, so each
+ * has its own word. The address of a block and the word that glibc keeps before it tell whether it is one of
+ * these. Only the tracker writes there, so there is no check. 0 is no block.
  *
  *   word     bits  0-15  generation of the process that made it
  *            bits 16-21  upper bits of the number of the site
- *            bits 22-27  bytes asked
- *            bit  28     1: the block begins in the second half of its 32 bytes
- *            bit  29     sampled
+ *            bit  22     sampled
+ *            bits 23-32  bytes asked
+ *            bit  33     1: the block begins in the second half of its 32 bytes
  *            bits 34-48  time, and 49-62 lower bits of the site, both as in a short trailer
  *            bit  63     1
  *
@@ -63,10 +64,10 @@ enum {
     /* In header.trailer_format; 0: the process has none, 1: an older form. */
     BOOK_TRAILER_FORMAT = 2,
     BOOK_TRAILER_FORMAT_GLIBC = 3, /* the same in blocks of glibc's: book_trailer_chunk_fits() */
-    BOOK_TRAILER_FORMAT_BESIDE =
-        4, /* the same, but for small ones in the range of the array beside */
+    /* 4: words beside for blocks up to 56 bytes only. */
     BOOK_TRAILER_FORMAT_WORDS =
         5, /* those of huge blocks of libmemoir-malloc's; others have words: malloc/words.h */
+    BOOK_TRAILER_FORMAT_BESIDE = 6, /* as _GLIBC, and small blocks have words beside */
 
     BOOK_TRAILER_TIME_SHIFT = 27,
     BOOK_TRAILER_TIME_MAX = (1 << 26) - 1,
@@ -89,21 +90,27 @@ enum {
 
     BOOK_TRAILER_GENERATIONS_MAX = 1 << 16, /* forks of forks; beyond it nothing is tracked */
 
-    BOOK_BESIDE_GRAIN = 32,     /* bytes of the heap for a word */
-    BOOK_BESIDE_CHUNK_MAX = 64, /* glibc's size of a block that has its word beside, */
-    BOOK_BESIDE_BYTES_MAX = 56, /* and the most that it can hold */
+    BOOK_BESIDE_GRAIN = 32,      /* bytes of the heap for a word */
+    BOOK_BESIDE_CHUNK_MAX = 992, /* glibc's size of a block that has its word beside, */
+    BOOK_BESIDE_BYTES_MAX = 984, /* and the most that it can hold */
     BOOK_BESIDE_SITE_SHIFT = 16,
     BOOK_BESIDE_SITE_BITS = 6,
-    BOOK_BESIDE_BYTES_SHIFT = 22,
-    BOOK_BESIDE_SECOND_HALF = 1 << 28,
-    BOOK_BESIDE_SAMPLED = 1 << 29,
-    /* What is the generation of a block that this process made, that is not sampled and whose site is one of the first. */
-    BOOK_BESIDE_USUAL_MASK = BOOK_BESIDE_SAMPLED | ((1 << BOOK_BESIDE_BYTES_SHIFT) - 1),
+    BOOK_BESIDE_SAMPLED = 1 << 22,
+    BOOK_BESIDE_BYTES_SHIFT = 23,
+    BOOK_BESIDE_BYTES_MASK = 1023,
+    /* In the word of a block that this process made and that is not sampled, these bits are the
+     * generation, whatever its site. */
+    BOOK_BESIDE_PLAIN_MASK = BOOK_BESIDE_SAMPLED | ((1 << BOOK_BESIDE_SITE_SHIFT) - 1),
+    /* The same if its site is one of the first BOOK_TRAILER_SHORT_SITES as well. */
+    BOOK_BESIDE_USUAL_MASK = (1 << BOOK_BESIDE_BYTES_SHIFT) - 1,
 };
 /* Allocators give more than was asked for: whatever slack can be told, the extent can be. */
 _Static_assert((int)BOOK_TRAILER_SHORT_MAX + (int)BOOK_TRAILER_SLACK_MAX <=
                    (int)BOOK_TRAILER_SHORT_EXTENT_MAX,
                "who looks at the slack of a block need not look at its extent");
+_Static_assert((int)BOOK_BESIDE_BYTES_MAX == (int)BOOK_TRAILER_SHORT_MAX,
+               "a block with a word beside has a short trailer elsewhere");
+#define BOOK_BESIDE_SECOND_HALF       (UINT64_C(1) << 33)
 #define BOOK_TRAILER_SIZE_MAX         ((UINT64_C(1) << 44) - 1)
 #define BOOK_TRAILER_CHECK_MASK       ((UINT64_C(1) << BOOK_TRAILER_CHECK_BITS) - 1)
 #define BOOK_TRAILER_SHORT_CHECK_MASK ((UINT64_C(1) << BOOK_TRAILER_SHORT_CHECK_BITS) - 1)
@@ -129,7 +136,8 @@ struct book_trailer {
 
 static inline bool book_trailer_known(uint32_t format)
 {
-    return format >= BOOK_TRAILER_FORMAT && format <= BOOK_TRAILER_FORMAT_WORDS;
+    return format == BOOK_TRAILER_FORMAT || format == BOOK_TRAILER_FORMAT_GLIBC ||
+           format == BOOK_TRAILER_FORMAT_WORDS || format == BOOK_TRAILER_FORMAT_BESIDE;
 }
 
 /* Are its blocks glibc's? */
@@ -296,15 +304,29 @@ static inline uint64_t book_beside_offset(uint64_t distance)
 
 static inline uint64_t book_beside_shape(uint64_t start, uint64_t bytes)
 {
-    return (bytes + (start & 16) * 4) << BOOK_BESIDE_BYTES_SHIFT;
+    return (bytes + (start & 16) * 64) << BOOK_BESIDE_BYTES_SHIFT;
+}
+
+/* The parts of a word that do not change from block to block of a site. The site has 20 bits. */
+static inline uint64_t book_beside_site(uint32_t site, uint32_t generation)
+{
+    uint64_t low = site % BOOK_TRAILER_SHORT_SITES, high = site / BOOK_TRAILER_SHORT_SITES;
+    return book_trailer_short_site((uint32_t)low, generation) | high << BOOK_BESIDE_SITE_SHIFT;
+}
+
+/* The number of the site, below 2^20 whatever the word is. */
+static inline uint32_t book_beside_site_of(uint64_t word)
+{
+    uint32_t high = word >> BOOK_BESIDE_SITE_SHIFT & ((1 << BOOK_BESIDE_SITE_BITS) - 1);
+    uint32_t low = word >> BOOK_TRAILER_SHORT_SITE_SHIFT & (BOOK_TRAILER_SHORT_SITES - 1);
+    return high * BOOK_TRAILER_SHORT_SITES + low;
 }
 
 static inline uint64_t book_beside_word(struct book_trailer_key k, uint64_t start, uint64_t bytes,
                                         uint32_t site, uint64_t stamp, bool sampled)
 {
-    uint64_t low = site % BOOK_TRAILER_SHORT_SITES, high = site / BOOK_TRAILER_SHORT_SITES;
-    return book_trailer_short_site((uint32_t)low, k.generation) | high << BOOK_BESIDE_SITE_SHIFT |
-           stamp | book_beside_shape(start, bytes) | (sampled ? BOOK_BESIDE_SAMPLED : 0);
+    return book_beside_site(site, k.generation) | stamp | book_beside_shape(start, bytes) |
+           (sampled ? BOOK_BESIDE_SAMPLED : 0);
 }
 
 /* What a word says whose 32 bytes begin at `grain`; false if there is no block. `usable` is not told. */
@@ -312,16 +334,14 @@ static inline bool book_beside_read(struct book_trailer_key k, uint64_t word, ui
                                     struct book_trailer *ret)
 {
     uint32_t made = word % BOOK_TRAILER_GENERATIONS_MAX;
-    uint64_t bytes = word >> BOOK_BESIDE_BYTES_SHIFT & 63;
+    uint64_t bytes = word >> BOOK_BESIDE_BYTES_SHIFT & BOOK_BESIDE_BYTES_MASK;
     if (!(word & BOOK_TRAILER_SHORT_MARK) || made == 0 || made > k.generation ||
         bytes > BOOK_BESIDE_BYTES_MAX)
         return false;
-    uint32_t high = word >> BOOK_BESIDE_SITE_SHIFT & ((1 << BOOK_BESIDE_SITE_BITS) - 1);
-    uint32_t low = word >> BOOK_TRAILER_SHORT_SITE_SHIFT & (BOOK_TRAILER_SHORT_SITES - 1);
     *ret = (struct book_trailer){
         .start = grain + (word & BOOK_BESIDE_SECOND_HALF ? 16 : 0),
         .bytes = bytes,
-        .site = high * BOOK_TRAILER_SHORT_SITES + low,
+        .site = book_beside_site_of(word),
         .time = book_trailer_time_unpack(word >> BOOK_TRAILER_SHORT_TIME_SHIFT & ((1 << 15) - 1)),
         .is_short = true,
         .sampled = word & BOOK_BESIDE_SAMPLED,

@@ -16,6 +16,7 @@
 #include "explain/sites.h"
 #include "history/tier.h"
 #include "ledger/cgroups.h"
+#include "ledger/follow.h"
 #include "ledger/host.h"
 #include "ledger/ledger.h"
 #include "profile/site_names.h"
@@ -164,6 +165,29 @@ static int look_at_history(struct world *world, const struct world_options *opti
     return COMMAND_NOTHING;
 }
 
+static void books_release(struct world *world)
+{
+    if (world->follow)
+        follow_free(world->follow);
+    else
+        ledger_freep(&world->ledger);
+    world->follow = NULL;
+    world->ledger = NULL;
+}
+
+/* New books, of those that are known their figures, and who ended. */
+static int books_follow(struct world *world, const struct world_options *options)
+{
+    if (!world->follow) {
+        books_release(world);
+        int r = follow_new(options->dir, &world->follow);
+        if (r < 0)
+            return r;
+        world->ledger = follow_ledger(world->follow);
+    }
+    return follow_look(world->follow, true);
+}
+
 static int look_at_books(struct world *world, const struct world_options *options)
 {
     uint64_t now_ns = clock_monotonic_ns();
@@ -178,9 +202,10 @@ static int look_at_books(struct world *world, const struct world_options *option
         ledger_refresh(world->ledger);
         return 0;
     }
-    ledger_freep(&world->ledger);
-    world->ledger = NULL;
     world->found_ns = now_ns;
+    if (options->repeated)
+        return books_follow(world, options);
+    books_release(world);
     return ledger_scan(options->dir, &world->ledger);
 }
 
@@ -365,7 +390,7 @@ int world_ask_ledger(struct ledger *ledger, struct site_names *symbols,
 void world_release(struct world *world)
 {
     site_lines_release(&world->lines);
-    ledger_freep(&world->ledger);
+    books_release(world);
     host_free(world->host);
     cgroups_freep(&world->cgroups);
     query_exited_release(&world->exited);

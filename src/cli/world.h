@@ -33,8 +33,9 @@ struct world_options {
 
 /* Zeroed at first; kept between questions, so that it can tell what changed. */
 struct world {
-    struct ledger *ledger;
-    uint64_t found_ns; /* CLOCK_MONOTONIC: when its books were looked for */
+    struct ledger *ledger; /* of `follow` where there is one */
+    struct follow *follow; /* of questions that are repeated: it keeps books that are known open */
+    uint64_t found_ns;     /* CLOCK_MONOTONIC: when its books were looked for */
     struct host *host;
     struct driver driver;
     struct cgroups *cgroups;

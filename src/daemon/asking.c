@@ -175,13 +175,16 @@ static void figures_refresh(struct asking *asking)
     asking->refresh_cost_ns = server->refresh_cost_ns < more ? server->refresh_cost_ns : more;
 }
 
-/* Tables in memory do not block: time in which the loop was interrupted is not counted. */
+uint64_t asking_cost(unsigned needs, uint64_t passed_ns, uint64_t own_ns)
+{
+    return needs & QUERY_NEEDS_HOST && passed_ns >= ASKING_SHORT_NS ? own_ns : passed_ns;
+}
+
 static void costs(struct asking *asking, unsigned needs, uint64_t begin, uint64_t begin_own)
 {
-    uint64_t now = clock_monotonic_ns(), cost = now - begin;
-    if (needs & QUERY_NEEDS_HOST && cost >= ASKING_SHORT_NS)
-        cost = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
-    turns_done(&asking->turns, cost, now);
+    uint64_t now = clock_monotonic_ns();
+    uint64_t own = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_own;
+    turns_done(&asking->turns, asking_cost(needs, now - begin, own), now);
 }
 
 int asking_run(struct asking *asking, struct asked *asked, const struct asking_viewer *viewer)
@@ -189,7 +192,7 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     const struct query_table *table = query_table_of(asked->query);
     unsigned needs = query_needs(asked->query);
     uint64_t begin = clock_monotonic_ns();
-    uint64_t begin_own = needs & QUERY_NEEDS_HOST ? clock_ns(CLOCK_THREAD_CPUTIME_ID) : 0;
+    uint64_t begin_own = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     struct asking_world world;
     users_refresh(asking->users);
     if (needs & QUERY_NEEDS_FACTS)
@@ -210,30 +213,46 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
     return r;
 }
 
-void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json)
+/* Milliseconds as seconds. */
+static void time_json(struct json *json, const char *key, uint64_t time_ns)
+{
+    json_field_double(json, key, (double)(time_ns / NS_PER_MS) / 1000);
+}
+
+static void watch_json(const struct exit_file_header *h, struct json *json)
 {
     static const char *const states[] = {"off", "on", "failed"};
+    json_field_string(json, "state", h->state <= EXIT_WATCH_CANNOT ? states[h->state] : "off");
+    if (h->state == EXIT_WATCH_CANNOT)
+        json_field_string(json, "why", h->why);
+    if (h->state == EXIT_WATCH_ON)
+        time_json(json, "since", h->since_ns);
+    json_field_u64(json, "seen", h->seen);
+    json_field_u64(json, "lost", h->lost);
+    json_field_u64(json, "forgotten", h->forgotten);
+    if (h->gap_to_ns) {
+        time_json(json, "gap_from", h->gap_from_ns);
+        time_json(json, "gap_to", h->gap_to_ns);
+    }
+}
+
+void asking_exit_state_json(const struct exit_file_header *header, struct json *json)
+{
+    json_key(json, "exits");
+    json_object_begin(json);
+    if (header)
+        watch_json(header, json);
+    else
+        json_field_string(json, "state", "off");
+    json_object_end(json);
+}
+
+void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json)
+{
     if (!(query_needs(asked->query) & QUERY_NEEDS_EXITS))
         return;
     const struct exit_file *file = exit_watch_file(asking->daemon->exits);
-    const struct exit_file_header *h = file ? &file->header : NULL;
-    json_key(json, "exits");
-    json_object_begin(json);
-    json_field_string(json, "state", h && h->state <= EXIT_WATCH_CANNOT ? states[h->state] : "off");
-    if (h && h->state == EXIT_WATCH_CANNOT)
-        json_field_string(json, "why", h->why);
-    if (h && h->state == EXIT_WATCH_ON)
-        json_field_double(json, "since", (double)(h->since_ns / NS_PER_MS) / 1000);
-    if (h) {
-        json_field_u64(json, "seen", h->seen);
-        json_field_u64(json, "lost", h->lost);
-        json_field_u64(json, "forgotten", h->forgotten);
-    }
-    if (h && h->gap_to_ns) {
-        json_field_double(json, "gap_from", (double)(h->gap_from_ns / NS_PER_MS) / 1000);
-        json_field_double(json, "gap_to", (double)(h->gap_to_ns / NS_PER_MS) / 1000);
-    }
-    json_object_end(json);
+    asking_exit_state_json(file ? &file->header : NULL, json);
 }
 
 /* ---- life ---- */

@@ -11,6 +11,7 @@
 
 struct asking;
 struct daemon;
+struct exit_file_header;
 struct json;
 struct query;
 struct query_error;
@@ -81,9 +82,16 @@ int asking_run(struct asking *asking, struct asked *asked, const struct asking_v
 /* Count other work of that cost, begun at this time (CLOCK_MONOTONIC), for a caller that waited for its turn. */
 void asking_costs(struct asking *asking, uint64_t begin_ns);
 
+/* What an answer cost that took so long, of which so much was our own time. Tables in memory do not block: time in which the
+ * loop was interrupted is not counted. */
+uint64_t asking_cost(unsigned needs, uint64_t passed_ns, uint64_t own_ns);
+
 /* The answer was used: give back what is worth it. */
 void asking_done(struct asked *asked);
 
 /* With answers about processes that ended goes whether their ends are seen at all: the object "exits". Writes nothing
  * for other tables. */
 void asking_exits_json(const struct asking *asking, const struct asked *asked, struct json *json);
+
+/* That object. `header` is the head of the file of ends; NULL: there is none. */
+void asking_exit_state_json(const struct exit_file_header *header, struct json *json);

@@ -97,13 +97,13 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
     };
     if (needs & QUERY_NEEDS_DRIVER)
         driver_facts_want(daemon->driver);
+    if (needs & (QUERY_NEEDS_HISTORY | QUERY_NEEDS_MAPPINGS))
+        return -EOPNOTSUPP;
     if (needs & QUERY_NEEDS_EXITS) {
         r = native_exited_read(daemon->retired, exit_watch_file(daemon->exits), users, &w->exited);
         w->world.exited = w->exited.rows;
         w->world.n_exited = w->exited.n;
     }
-    if (needs & (QUERY_NEEDS_HISTORY | QUERY_NEEDS_MAPPINGS))
-        r = -EOPNOTSUPP;
     if (needs & QUERY_NEEDS_EVENTS) {
         w->events.events = daemon->events;
         w->world.events = &w->events;
@@ -112,13 +112,13 @@ int asking_world_open(struct daemon *daemon, const struct query *query,
         w->retired = (struct native_exited_lines){{native_exited_lines_read}, daemon->retired};
         w->world.retired = &w->retired.source;
     }
-    if (r >= 0 && needs & QUERY_NEEDS_LEAKS)
+    if (r == 0 && needs & QUERY_NEEDS_LEAKS)
         r = leaks_open(w, query, viewer);
-    if (r >= 0 && needs & QUERY_NEEDS_HOST)
+    if (r == 0 && needs & QUERY_NEEDS_HOST)
         r = host_open(w, viewer);
-    if (r >= 0 && needs & QUERY_NEEDS_CGROUPS && daemon->hosts)
+    if (needs & QUERY_NEEDS_CGROUPS && daemon->hosts)
         w->world.cgroups = hosts_cgroups_lock(daemon->hosts);
-    return r < 0 ? r : 0;
+    return r;
 }
 
 void asking_world_release(struct asking_world *w)

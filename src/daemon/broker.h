@@ -25,7 +25,6 @@ enum {
     BROKER_ALL_MAX = 256,    /* and all children */
     BROKER_THREADS_MAX = 16, /* that ask */
     BROKER_OPEN_MS = 5000,   /* for one open, on a busy machine, too */
-    BROKER_QUEUED_MS = 500,  /* of waiting for a processor are not charged for a question */
     BROKER_IDLE_MS = 2000,   /* after which a child without questions ends */
 };
 

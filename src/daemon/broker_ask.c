@@ -192,29 +192,29 @@ static bool account_is_open(struct broker *broker, uint32_t payer)
     return open;
 }
 
-/* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped, waits
- * for a file or for memory, has a low priority or is killed late costs as much as one that never answers. That the machine is busy
- * is not the user's fault; but the user can lower the priority of the child, so not all waiting for a processor is free. `answer` is
- * NULL where none came. */
-static void account_charge(struct broker *broker, struct place *place, uint32_t payer,
-                           uint64_t begin_ns, const struct broker_answer *answer)
+/* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped,
+ * waits for a file or for memory, has a low priority or is killed late costs as much as one that never answers. What it waited for a
+ * processor on the same terms as memoird is not the user's fault. */
+static void account_charge(struct broker *broker, uint32_t payer, uint64_t begin_ns,
+                           uint64_t work_ns)
 {
-    uint64_t now_ns = clock_monotonic_ns(), waited_ns = now_ns - begin_ns;
-    uint64_t queued_ns = answer ? answer->queued_ns : 0;
-    if (answer)
-        waited_ns = waited_ns > answer->work_ns ? waited_ns - answer->work_ns : 0;
-    if (queued_ns > BROKER_QUEUED_MS * NS_PER_MS)
-        queued_ns = BROKER_QUEUED_MS * NS_PER_MS;
-    place->waited_ns = waited_ns + (place->payer == payer ? place->waited_ns : 0);
-    place->payer = payer;
+    uint64_t now_ns = clock_monotonic_ns(), took_ns = now_ns - begin_ns;
+    uint64_t charged_ns = took_ns > work_ns ? took_ns - work_ns : 0;
     pthread_mutex_lock(&broker->lock);
-    bool used_up = broker_account_charge(&broker->accounts, payer,
-                                         waited_ns > queued_ns ? waited_ns - queued_ns : 0, now_ns);
+    bool used_up = broker_account_charge(&broker->accounts, payer, charged_ns, now_ns);
     pthread_mutex_unlock(&broker->lock);
+    log_debug("broker: a question took %llu ms, of which uid %u is charged %llu",
+              (unsigned long long)(took_ns / NS_PER_MS), payer,
+              (unsigned long long)(charged_ns / NS_PER_MS));
     if (used_up)
         log_warn("files or memory of uid %u took %d s to answer: nothing is read for this user for "
                  "%d s",
                  payer, BROKER_TIME_MS / 1000, BROKER_REST_S);
+}
+
+static uint64_t work_of(const struct broker_answer *answer)
+{
+    return answer->ready_ns > answer->cpu_ns ? answer->ready_ns : answer->cpu_ns;
 }
 
 /* 0 and the answer, whose descriptor (or -1) is the caller's. */
@@ -230,12 +230,17 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
     struct place *place = place_of(broker, true);
     if (!place)
         return -EBUSY;
-    /* One caller waits no longer than this for one user, however busy the machine is. */
+    /* What is not charged may be the user's doing all the same: a low priority that it takes back before the answer. So one caller
+     * waits no longer than this for one user. */
     if (place->payer == payer && place->waited_ns >= BROKER_TIME_MS * NS_PER_MS)
         return -ETIMEDOUT;
     uint64_t begin_ns = clock_monotonic_ns();
     int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd);
-    account_charge(broker, place, payer, begin_ns, r == 0 ? ret_answer : NULL);
+    uint64_t took_ns = clock_monotonic_ns() - begin_ns, cpu_ns = r == 0 ? ret_answer->cpu_ns : 0;
+    place->waited_ns =
+        (place->payer == payer ? place->waited_ns : 0) + (took_ns > cpu_ns ? took_ns - cpu_ns : 0);
+    place->payer = payer;
+    account_charge(broker, payer, begin_ns, r == 0 ? work_of(ret_answer) : 0);
     return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
                                                                           : r;
 }

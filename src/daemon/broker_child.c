@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <inttypes.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "base/deadline.h"
 #include "daemon/broker.h"
 #include "daemon/broker_internal.h"
+#include "daemon/broker_ready.h"
 #include "daemon/steady_file.h"
 #include "ledger/proc.h"
 
@@ -134,26 +134,10 @@ static uint64_t cpu_ns(void)
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* Time of this process on a processor, and waiting for one while it could run (not stopped, not asleep). */
-struct spent {
-    uint64_t work_ns, queued_ns;
-};
-
-static struct spent spent_so_far(int schedstat)
-{
-    char text[96];
-    struct spent spent = {0};
-    ssize_t n = pread(schedstat, text, sizeof(text) - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%" SCNu64 " %" SCNu64, &spent.work_ns, &spent.queued_ns) != 2)
-        spent = (struct spent){.work_ns = cpu_ns()}; /* a kernel without the file */
-    return spent;
-}
-
-static void serve(int socket, int schedstat)
+static void serve(int socket)
 {
     static struct broker_question q;
-    struct spent told = {0};
+    uint64_t ready_ns = 0; /* as of the last answer; becoming the user is part of the first */
     int mapped = -1;
     /* A time limit always runs: no other process may be allowed to end this one. */
     while (deadline_set(BROKER_IDLE_MS), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
@@ -174,11 +158,10 @@ static void serve(int socket, int schedstat)
         } else {
             answer.result = -EINVAL;
         }
-        struct spent now = spent_so_far(schedstat);
         answer.cpu_ns = cpu_ns() - begin_ns;
-        answer.work_ns = now.work_ns - told.work_ns;
-        answer.queued_ns = now.queued_ns - told.queued_ns;
-        told = now;
+        uint64_t now_ns = broker_ready_ns();
+        answer.ready_ns = now_ns > ready_ns ? now_ns - ready_ns : 0;
+        ready_ns = now_ns;
         int r = broker_send(socket, &answer, sizeof(answer), fd);
         if (fd >= 0)
             close(fd);
@@ -192,12 +175,12 @@ static void serve(int socket, int schedstat)
 _Noreturn void broker_child_run(int socket, uint32_t uid, pid_t pid)
 {
     prctl(PR_SET_NAME, "memoir-as-user");
-    int schedstat = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     if (deadline_make() < 0)
         _exit(1);
     deadline_set(BROKER_OPEN_MS + GRACE_MS); /* the databases may hang, too */
+    broker_ready_begin();
     if (broker_become(uid, pid) < 0)
         _exit(1);
-    serve(socket, schedstat);
+    serve(socket);
     _exit(0);
 }

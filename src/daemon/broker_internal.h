@@ -40,9 +40,9 @@ struct broker_question {
 /* And its answer, with a descriptor where a file was opened. */
 struct broker_answer {
     int64_t result;  /* 0 or -errno */
-    uint64_t cpu_ns; /* that the task took, as the child says */
-    /* Since the last answer, or since the child began: time on a processor, and waiting for one. */
-    uint64_t work_ns, queued_ns;
+    uint64_t cpu_ns; /* that it took the child, as the child says */
+    uint64_t
+        ready_ns; /* since its last answer it ran, or waited for a processor (broker_ready.h) */
     struct heap_ages_found found;
     struct heap_scan_found scanned;
     struct explain explain;

@@ -26,8 +26,8 @@ static const struct {
     {"Go heap", "see its pprof heap profile"},
     {"PHP", "see memory_get_usage() and its extensions"},
     {"thread stacks", "count its threads: they may be started and never end"},
-    {"heap of malloc", "attach to it ('memoir attach', or the button on its page) or start it with "
-                       "'memoir run' to see which lines hold it"},
+    {"malloc heap", "attach to it ('memoir attach', or the button on its page) or start it with "
+                    "'memoir run' to see which lines hold it"},
 };
 
 void outside_init(struct outside *g, pid_t pid, uint64_t now_ns)
@@ -199,7 +199,7 @@ void outside_verdict_all(struct outside_verdict *v)
     if (v->heap_per_s * 2 <= v->rss_per_s)
         return;
     v->kind = EXPLAIN_HEAP;
-    snprintf(v->name, sizeof(v->name), "heap of malloc");
+    snprintf(v->name, sizeof(v->name), "malloc heap");
     v->advice = advice_for(v->name);
 }
 
@@ -272,7 +272,7 @@ void outside_tell(const struct outside_verdict *v, struct buffer *out)
                   units_format_bytes(rss, detect_per_minute(v->rss_per_s), UNITS_DECIMAL),
                   units_format_bytes(heap, detect_per_minute(v->heap_per_s), UNITS_DECIMAL));
     if (v->name[0])
-        buffer_printf(out, ": it is %s", v->name);
+        buffer_printf(out, "; growing part: %s", v->name);
     if (v->advice)
         buffer_printf(out, "; %s", v->advice);
 }

@@ -79,5 +79,5 @@ void outside_judge_all(const struct outside *growth, struct outside_verdict *ret
 /* For outside_compare(): most of what grew is malloc's. */
 void outside_verdict_all(struct outside_verdict *verdict);
 
-/* "RSS grows by 15.0 MB/min, 0.2 MB/min of it in the heap: it is CPython arenas (pymalloc); ...", without full stop. */
+/* "RSS grows by 15.0 MB/min, 0.2 MB/min of it in the heap; growing part: CPython arenas (pymalloc); ...", without full stop. */
 void outside_tell(const struct outside_verdict *verdict, struct buffer *out);

@@ -2,7 +2,6 @@
 #include "history/document.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "history/read.h"
@@ -12,11 +11,8 @@
 enum { NAME_MAX_BYTES = 96 };
 
 const char history_document_show[] =
-    "series,measure,pid,start,user,uid,program,ordinal,device_name,device_id,space,capacity,"
-    "points,peaks";
+    "pid,start,user,uid,program,ordinal,device_name,device_id,space,capacity,points,peaks";
 enum {
-    SHOW_SERIES,
-    SHOW_MEASURE,
     SHOW_PID,
     SHOW_START,
     SHOW_USER,
@@ -48,11 +44,6 @@ static bool known(const struct query_value *value)
     return value->state & QUERY_KNOWN;
 }
 
-static bool is_word(const struct query_value *value, const char *word)
-{
-    return known(value) && value->len == strlen(word) && memcmp(value->text, word, value->len) == 0;
-}
-
 /* A percentage is a number with two decimals, as in queries. */
 static void points_json(struct json *json, const char *key, const struct query_value *points,
                         const struct history_world *time, bool percent)
@@ -61,16 +52,15 @@ static void points_json(struct json *json, const char *key, const struct query_v
     json_key(json, key);
     json_array_begin(json);
     for (uint64_t t = time->from_s; t < time->to_s; t += time->read_step_s) {
-        struct query_point point = at < n ? query_point(points, at) : (struct query_point){0};
-        if (at >= n || point.time_ns != t * NS_PER_S) {
+        if (at == n || query_point(points, at).time_ns != t * NS_PER_S) {
             json_null(json);
             continue;
         }
-        at++;
+        uint64_t value = query_point(points, at++).value;
         if (percent)
-            json_double(json, (double)point.value / 100);
+            json_double(json, (double)value / 100);
         else
-            json_u64(json, point.value);
+            json_u64(json, value);
     }
     json_array_end(json);
 }
@@ -90,20 +80,21 @@ static void number_json(struct json *json, const char *key, const struct query_v
 }
 
 /* "rss", and of a device "device.0.dram". */
-static void name_json(struct json *json, const struct query_value *values, bool percent)
+static void name_json(struct json *json, const struct query_value *values,
+                      const struct read_line *line, bool blocks)
 {
-    char name[NAME_MAX_BYTES] = "";
-    const struct query_value *series = &values[SHOW_SERIES];
+    char name[NAME_MAX_BYTES];
+    const char *word = read_line_word(line, blocks);
     if (known(&values[SHOW_ORDINAL]))
-        snprintf(name, sizeof(name), "device.%llu.",
-                 (unsigned long long)values[SHOW_ORDINAL].number);
-    size_t len = strlen(name);
-    snprintf(name + len, sizeof(name) - len, "%.*s", (int)series->len, series->text);
+        snprintf(name, sizeof(name), "device.%llu.%s",
+                 (unsigned long long)values[SHOW_ORDINAL].number, word);
+    else
+        snprintf(name, sizeof(name), "%s", word);
     json_field_string(json, "name", name);
     json_field_string(json, "kind",
-                      percent                                    ? "percent"
-                      : is_word(&values[SHOW_MEASURE], "blocks") ? "number"
-                                                                 : "bytes");
+                      line->what == READ_PRESSURE ? "percent"
+                      : blocks                    ? "number"
+                                                  : "bytes");
 }
 
 static void process_json(struct json *json, const struct query_value *values,
@@ -132,10 +123,11 @@ static int each_series(const struct query_row *row, const struct query_value *va
     const struct filling *filling = context;
     const struct history_world *time = filling->time;
     struct json *json = &filling->document->json;
-    bool percent = is_word(&values[SHOW_MEASURE], "percent/100");
+    const struct read_line *line = history_row_line(row);
+    bool percent = line->what == READ_PRESSURE;
     json_object_begin(json);
-    name_json(json, values, percent);
-    process_json(json, values, history_row_line(row));
+    name_json(json, values, line, history_row_blocks(row));
+    process_json(json, values, line);
     number_json(json, "ordinal", &values[SHOW_ORDINAL]);
     if (known(&values[SHOW_DEVICE_ID])) {
         text_json(json, "device_name", &values[SHOW_DEVICE]);

@@ -60,25 +60,25 @@ int merge_add_recent(struct merge *merge, sqlite3 *db, uint64_t window)
     int code = sqlite3_prepare_v2(db, store_sql(SQL_RECENT_OF), -1, &s, NULL);
     sqlite3_bind_int64(s, 1, RECENT_ID(window, 0));
     sqlite3_bind_int64(s, 2, RECENT_ID(window, RECENT_PER_WINDOW_MAX - 1));
-    int r = 0;
-    while (code == SQLITE_OK && r == 0 && (code = sqlite3_step(s)) == SQLITE_ROW) {
+    if (code == SQLITE_OK)
+        code = sqlite3_step(s);
+    for (; code == SQLITE_ROW; code = sqlite3_step(s)) {
         size_t len = (size_t)sqlite3_column_bytes(s, 1);
         struct merge_source *source = source_add(merge);
         if (source)
-            source->row = malloc(len ? len : 1);
+            source->row = malloc(len + 1);
         if (!source || !source->row) {
-            r = -ENOMEM;
+            code = SQLITE_NOMEM;
             break;
         }
         memcpy(source->row, len ? sqlite3_column_blob(s, 1) : "", len);
         source->cursor = (struct recent_cursor){.data = source->row, .len = len};
         source->start_s = window * history_window_s(0);
         source->step_s = history_step_s[0];
-        r = source_next(merge, source, db);
-        code = SQLITE_OK;
+        (void)source_next(merge, source, db); /* reads no file */
     }
     sqlite3_finalize(s);
-    return r < 0 ? r : store_errno(db, code);
+    return store_errno(db, code);
 }
 
 int merge_add_chunks(struct merge *merge, sqlite3 *db, unsigned tier, uint64_t window)
@@ -109,9 +109,9 @@ static void steps_add(struct steps *steps, uint64_t start_s, uint32_t step_s,
 {
     for (unsigned i = 0; i < points->n; i++) {
         uint64_t time_s = source->start_s + (uint64_t)points->slot[i] * source->step_s;
-        if (time_s < start_s || (time_s - start_s) / step_s >= PACK_SLOTS_MAX)
+        uint64_t slot = (time_s - start_s) / step_s; /* a large number for what is before */
+        if (slot >= PACK_SLOTS_MAX)
             continue; /* of another window */
-        size_t slot = (time_s - start_s) / step_s;
         bool before = steps->present[slot] && step_s > history_step_s[0];
         steps->last[slot] = points->last[i];
         if (!before || points->max[i] > steps->max[slot])
@@ -151,8 +151,7 @@ int merge_next(struct merge *merge, uint64_t start_s, uint32_t step_s,
             struct pack_points points;
             if (source->series != least)
                 continue;
-            if (source->len <= PACK_BYTES_MAX &&
-                pack_decode(source->chunk, source->len, &points) == 0)
+            if (pack_decode(source->chunk, source->len, &points) == 0)
                 steps_add(&steps, start_s, step_s, source, &points);
             else
                 merge->damaged++;

@@ -126,7 +126,7 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
 {
     struct sample_process *process = sample_add_process(sample);
     if (!process) {
-        sample->left_out += p->n_accounts;
+        sample->left_out += values_of(p);
         return;
     }
     bool seen = p->valid & LEDGER_HAS_PID;
@@ -147,7 +147,9 @@ static void take_process(struct sample *sample, const struct ledger_process *p)
             continue; /* unknown is no value */
         sum_add(&blocks, a->totals.live_blocks);
         has_blocks = true;
-        if (!a->device || a->device->index < sample->n_devices)
+        if (a->device && a->device->index >= sample->n_devices)
+            sample->left_out++; /* and so is its device */
+        else
             sample_add_value(sample, a->device ? a->device->index + 1 : 0, a->space, HISTORY_BYTES,
                              a->totals.live_bytes);
     }

@@ -246,7 +246,7 @@ static int scan_lines(struct query_scan *scan, const struct read_result *result,
                       bool blocks)
 {
     MEMOIR_CLEANUP(freep)
-    struct query_point *points = calloc(3 * result->n_steps + 1, sizeof(*points));
+    struct query_point *points = calloc(3 * result->n_steps, sizeof(*points));
     if (!points)
         return -ENOMEM;
     uint64_t latest_s = 0;
@@ -296,6 +296,11 @@ const struct read_line *history_row_line(const struct query_row *row)
     return row_of(row)->line;
 }
 
+bool history_row_blocks(const struct query_row *row)
+{
+    return row_of(row)->blocks;
+}
+
 static int scan_scope(struct query_scan *scan, struct history_world *h, enum scope of, bool blocks)
 {
     struct read_query query = scope_query(scan, h, of, blocks);
@@ -332,7 +337,7 @@ static int step_settle(struct query_scan *scan, struct history_world *h, enum sc
 static bool scope_wanted(struct query_scan *scan, enum scope of, bool blocks)
 {
     for (int other = 0; other < 2; other++) {
-        struct read_line line = {.on_device = of == OF_DEVICE && other,
+        struct read_line line = {.on_device = other,
                                  .what = of == OF_SYSTEM ? other ? READ_PRESSURE : READ_SYSTEM
                                                          : READ_ACCOUNT};
         struct series_row row = {.of = of, .blocks = blocks, .line = &line};

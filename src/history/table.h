@@ -35,5 +35,6 @@ extern const struct query_table history_table;
 /* A reading that was made already, as the history that rows come from. Borrowed. */
 struct history_world history_of_reading(const struct read_result *reading, bool blocks);
 
-/* What a row of the table is made of. */
+/* What a row of the table is made of, and whether its values are blocks. */
 const struct read_line *history_row_line(const struct query_row *row);
+bool history_row_blocks(const struct query_row *row);

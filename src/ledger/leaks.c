@@ -197,7 +197,7 @@ static const struct detect_ages *ages_of(struct take *take, uint32_t site, uint6
     if (!take->ages_tried) {
         take->ages_tried = true;
         take->now_ns = now_ns;
-        take->ages = calloc(take->sites.n_sites + 1, sizeof(*take->ages));
+        take->ages = calloc(take->sites.n_sites, sizeof(*take->ages));
         MEMOIR_CLEANUP(closep)
         int fd = take->ages ? ledger_book_open(take->book) : -1;
         if (fd < 0 || book_reader_blocks(take->book->reader, fd, each_block, take, NULL) < 0) {

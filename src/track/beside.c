@@ -44,8 +44,9 @@ void beside_enter(struct book_header *header)
     header->beside_span = BESIDE_SPAN_MAX;
 }
 
-/* A page of words is taken for 16 KiB of the heap, however few small blocks lie there. Where few do among larger ones, trailers
- * take less: then the part does not grow. Looks at the last step. */
+/* The words of 16 KiB of heap take a page, however few blocks with words lie there. Trailers take about 8
+ * bytes a block: where blocks are large on average, that is much less. So the part grows only while the last
+ * step has a word in use for each 128 bytes, which is 32 bytes a block. */
 static bool is_worth_it(uint64_t span)
 {
     const uint64_t *words = (const uint64_t *)beside.words;

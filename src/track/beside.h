@@ -91,10 +91,10 @@ static inline uint64_t *beside_word(const void *block)
     return distance < span && beside_has(real_chunk(block), distance) ? beside_at(distance) : NULL;
 }
 
-/* Is a block outside the part, and will the part never have it? False: perhaps it has its word there, now or once the part has grown. */
-static inline bool beside_never(const void *block)
+/* True if a small block at this distance is outside the part and stays outside, even if the part grows:
+ * then it has a trailer. The caller loads the span once for all that it decides about a block. */
+static inline bool beside_never(uint64_t span, uint64_t distance)
 {
-    uint64_t span = load_acquire(&beside.span), distance = beside_distance(block);
     return distance >= span && (span & BESIDE_CLOSED || distance >= BESIDE_SPAN_MAX);
 }
 
@@ -170,7 +170,7 @@ static inline uint64_t beside_stamp(uint32_t time)
 
 static inline uint64_t beside_site(uint32_t site, uint32_t generation)
 {
-    return book_trailer_short_site(site % BOOK_TRAILER_SHORT_SITES, generation);
+    return book_beside_site(site, generation);
 }
 
 /* Prepare the array, before the first block is counted. Where address space is limited there is none. */

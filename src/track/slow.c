@@ -59,14 +59,19 @@ static void lose(enum book_loss cause)
 
 /* ---- a block more ---- */
 
-/* The entry of a caller: one that has it (perhaps stale), or one to be used for it. */
+/* The entry of a caller: one that has it (perhaps stale), or one to be used for it. If other callers
+ * have both, a random one is replaced. Most callers of a large program are called only while it starts:
+ * if it were always the second, theirs would stay in the first entries for ever. */
 static struct track_site *entry_for(struct track_thread *t, uintptr_t caller)
 {
     const uint64_t flags = TRACK_KEY_STALE | TRACK_KEY_WIDE | TRACK_KEY_CLOSE;
     struct track_site *first = track_site_entry(t, caller), *second = track_site_beside(first);
     if ((first->key & ~flags) == caller || !first->key)
         return first;
-    return second;
+    if ((second->key & ~flags) == caller || !second->key)
+        return second;
+    t->replaced = t->replaced * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return t->replaced >> 63 ? first : second;
 }
 
 /* Inside: the site of a caller, as this thread may know it or has to ask. */

@@ -30,8 +30,9 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 enum {
-    TRACK_SITES_BITS = 10,
-    TRACK_SITES = 1 << TRACK_SITES_BITS, /* callers whose counters a thread finds at once */
+    TRACK_SITES_BITS = 12,
+    /* Callers whose counters a thread finds at once. PyTorch has 23,000, of which a training step uses hundreds. */
+    TRACK_SITES = 1 << TRACK_SITES_BITS,
     TRACK_STACKS_BITS = 15,
     TRACK_STACKS = 1 << TRACK_STACKS_BITS, /* stacks whose sites a thread finds at once */
     TRACK_HINTS = 512,                     /* pages of small blocks whose size a thread guesses */
@@ -131,6 +132,7 @@ struct track_thread {
     uint64_t small_room; /* to ask for with blocks that may have their word beside: see beside.h, */
     uint64_t elsewhere;  /* and how many of late had it not */
     uint64_t has_wide;   /* a caller with TRACK_KEY_WIDE is or was among those below */
+    uint64_t replaced;   /* state of the random choice in entry_for() */
     struct tracker *tracker;
     int64_t sample_left;  /* bytes until the next sampled block, when the budget was given, */
     int64_t granted;      /* which was so much then */

@@ -7,8 +7,8 @@
  *
  * Nearly all calls are for small blocks of glibc's in a thread that has seen their caller before. What these need is
  * here once more, with nothing in between ("near"): their size stands before them, their trailer is one word,
- * and all that is unusual is left to a function that is called last, so that no registers have to be saved. The smallest
- * are not asked for with more: their word is kept beside them (beside.h).
+ * and all that is unusual is left to a function that is called last, so that no registers have to be saved. Most of
+ * them are not asked for with more: their word is kept beside them (beside.h).
  */
 #include "track/wrap.h"
 
@@ -66,13 +66,23 @@ INLINE void *far_done(struct track_thread *t, void *block, size_t bytes, uintptr
 
 /* ---- words beside ---- */
 
-/* The counters of the site that a word names, if this thread made it and nothing else has to be done; or NULL. */
+/* As beside_counted(), for the sites from BOOK_TRAILER_SHORT_SITES on. */
+INLINE struct book_site_counters *beside_counted_wide(struct track_thread *t, uint64_t word)
+{
+    uint32_t site = book_beside_site_of(word);
+    struct book_site_counters *page = t->book.site_pages[site / BOOK_SITES_PER_PAGE];
+    bool plain = ((uint32_t)word & BOOK_BESIDE_PLAIN_MASK) == (uint32_t)t->generation;
+    return likely(plain && page) ? &page[site % BOOK_SITES_PER_PAGE] : NULL;
+}
+
+/* The counters of the site that a word names, if this process made the block and the block is not
+ * sampled; or NULL. */
 INLINE struct book_site_counters *beside_counted(struct track_thread *t, uint64_t word,
                                                  size_t *ret_bytes)
 {
-    *ret_bytes = word >> BOOK_BESIDE_BYTES_SHIFT & 63;
+    *ret_bytes = word >> BOOK_BESIDE_BYTES_SHIFT & BOOK_BESIDE_BYTES_MASK;
     if (unlikely(((uint32_t)word & BOOK_BESIDE_USUAL_MASK) != (uint32_t)t->generation))
-        return NULL;
+        return beside_counted_wide(t, word);
     return site_named(t, word);
 }
 
@@ -98,30 +108,16 @@ static __attribute__((noinline)) void *small_fitted(void *block, size_t bytes, u
     return track_done(fitting, bytes, caller);
 }
 
-/* Where a thread has its own part of the heap, or the heap has more large blocks than small ones, this is the usual way: a block that will never
- * have its word beside, and has room for it. */
-static __attribute__((noinline)) void *small_elsewhere(void *block, size_t bytes, uintptr_t caller)
-{
-    struct track_thread *t = track_self;
-    uint64_t extent = near_extent(block);
-    if (unlikely(!beside_never(block) || extent < bytes))
-        return small_fitted(block, bytes, caller);
-    t->elsewhere++;
-    return near_done(t, block, extent, bytes, caller);
-}
-
-/* Count a block up to BOOK_BESIDE_BYTES_MAX that was asked for as it is, or with small_room. */
-INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+/* Count a block that has its word beside, which can name every site. */
+INLINE void *beside_done(struct track_thread *t, void *block, uint64_t distance, size_t bytes,
+                         uintptr_t caller)
 {
     struct track_site *entry = track_site_entry(t, caller);
-    uint64_t distance = beside_distance(block);
-    if (unlikely(!beside_has(real_chunk(block), distance)))
-        return small_elsewhere(block, bytes, caller);
     if (unlikely(charge(&t->budget, bytes)))
         return track_done(block, bytes, caller);
-    if (unlikely(entry->key != caller)) {
+    if (unlikely(entry->key != caller && (entry->key ^ caller) != TRACK_KEY_WIDE)) {
         entry = track_site_beside(entry);
-        if (entry->key != caller)
+        if ((entry->key & ~TRACK_KEY_WIDE) != caller)
             return track_done(block, bytes, caller);
     }
     *beside_at(distance) =
@@ -130,20 +126,52 @@ INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintp
     return block;
 }
 
+/* Count a small block with a trailer, for a caller that is_wide(). It was asked for with small_room, which
+ * is enough for a long trailer from the tick on after the first such site. */
+static __attribute__((noinline)) void *small_wide(void *block, size_t bytes, uintptr_t caller)
+{
+    struct track_thread *t = track_self;
+    uint64_t extent = near_extent(block);
+    if (likely(extent >= book_trailer_whole_words(bytes) + sizeof(uint64_t)))
+        return far_done_at(t, block, extent, bytes, caller);
+    t->budget -= (int64_t)bytes;
+    return track_done(block, bytes, caller);
+}
+
+/* Count a block up to BOOK_BESIDE_BYTES_MAX that was asked for with small_room. In a thread with an arena
+ * of its own, and in a heap with few small blocks, most of these have trailers. */
+INLINE void *small_done(struct track_thread *t, void *block, size_t bytes, uintptr_t caller)
+{
+    uint64_t distance = beside_distance(block), extent = near_extent(block);
+    uint64_t span = load_acquire(&beside.span);
+    if (real_chunk(block) <= BOOK_BESIDE_CHUNK_MAX + REAL_CHUNK_FLAGS) {
+        if (distance < span)
+            return beside_done(t, block, distance, bytes, caller);
+        if (unlikely(!beside_never(span, distance) || extent < bytes))
+            return small_fitted(block, bytes, caller);
+    }
+    t->elsewhere += distance >= span;
+    if (unlikely(t->has_wide && is_wide(t, caller)))
+        return small_wide(block, bytes, caller);
+    return near_done(t, block, extent, bytes, caller);
+}
+
 /* ---- new blocks ---- */
 
-/* A new block may begin with links of the list that it was in while it was free: four words in glibc (malloc_chunk), of which its smallest
- * blocks have three, and one in other allocators. In a block that the program never writes, a scan for lost blocks (scan/scan.h) would take them
- * for pointers of the program. They are cleared before the trailer is stored, which may take the same word. */
+/* A new block may begin with links of the list that it was in while it was free: four words in glibc
+ * (malloc_chunk), of which its smallest blocks have three, and one in other allocators. In a block that the
+ * program never writes, a scan for lost blocks (scan/scan.h) would take them for pointers of the program.
+ * They are cleared before the trailer is stored, which may take the same word. */
 enum {
-    LINKS_SMALL = 3, /* words */
-    LINKS_LARGER = 4,
+    LINKS_THREE_BYTES_MAX = 24,        /* larger blocks of glibc's have room for all four */
     LINKS_OTHER_BYTES_MAX = 128 << 10, /* larger blocks of other allocators are in no list */
 };
 
-INLINE void links_clear(void *block, unsigned n)
+INLINE void links_clear(void *block, size_t bytes)
 {
-    memset(block, 0, n * sizeof(uint64_t));
+    uint64_t *words = block;
+    memset(words, 0, 3 * sizeof(*words));
+    words[bytes > LINKS_THREE_BYTES_MAX ? 3 : 2] = 0;
 }
 
 static void *links_clear_any(void *block, size_t bytes)
@@ -151,9 +179,9 @@ static void *links_clear_any(void *block, size_t bytes)
     if (unlikely(!block))
         return NULL;
     if (real.glibc)
-        links_clear(block, bytes <= BOOK_BESIDE_BYTES_MAX ? LINKS_SMALL : LINKS_LARGER);
+        links_clear(block, bytes);
     else if (bytes <= LINKS_OTHER_BYTES_MAX)
-        links_clear(block, 1);
+        *(uint64_t *)block = 0;
     return block;
 }
 
@@ -269,7 +297,7 @@ static __attribute__((noinline)) void *malloc_far(size_t bytes, uintptr_t caller
     void *block = real.malloc(book_trailer_request_long(bytes));
     if (unlikely(!block))
         return NULL;
-    links_clear(block, LINKS_LARGER);
+    links_clear(block, bytes);
     return far_done(t, block, bytes, caller);
 }
 
@@ -278,20 +306,11 @@ INLINE void *malloc_near(struct track_thread *t, size_t bytes, uintptr_t caller)
 {
     if (unlikely((t->control->flags & BOOK_CONTROL_SUSPENDED) || bytes > BOOK_TRAILER_SHORT_MAX))
         return malloc_far(bytes, caller);
-    if (bytes <= BOOK_BESIDE_BYTES_MAX) {
-        void *small = real.malloc(bytes + t->small_room);
-        if (unlikely(!small))
-            return NULL;
-        links_clear(small, LINKS_SMALL);
-        return small_done(t, small, bytes, caller);
-    }
-    if (unlikely(t->has_wide && is_wide(t, caller)))
-        return malloc_far(bytes, caller);
-    void *block = real.malloc(bytes + BOOK_TRAILER_SHORT_BYTES);
+    void *block = real.malloc(bytes + t->small_room);
     if (unlikely(!block))
         return NULL;
-    links_clear(block, LINKS_LARGER);
-    return near_done(t, block, near_extent(block), bytes, caller);
+    links_clear(block, bytes);
+    return small_done(t, block, bytes, caller);
 }
 
 INLINE void *malloc_for(size_t bytes, uintptr_t caller)
@@ -456,12 +475,8 @@ EXPORT void *calloc(size_t n, size_t bytes)
     if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
                  __builtin_mul_overflow(n, bytes, &total) || total > BOOK_TRAILER_SHORT_MAX))
         return calloc_any(n, bytes, CALLER());
-    if (total <= BOOK_BESIDE_BYTES_MAX) {
-        void *small = real.calloc(1, total + t->small_room);
-        return likely(small) ? small_done(t, small, total, CALLER()) : NULL;
-    }
-    void *block = real.calloc(1, total + BOOK_TRAILER_SHORT_BYTES);
-    return likely(block) ? near_done(t, block, near_extent(block), total, CALLER()) : NULL;
+    void *block = real.calloc(1, total + t->small_room);
+    return likely(block) ? small_done(t, block, total, CALLER()) : NULL;
 }
 
 /* ---- realloc ---- */
@@ -489,8 +504,6 @@ static void *realloc_zero(void *block, uintptr_t caller)
 
 static __attribute__((noinline)) void *realloc_slowly(void *block, size_t bytes, uintptr_t caller)
 {
-    if (!block)
-        return malloc_for(bytes, caller);
     if (real_is_boot(block))
         return realloc_boot(block, bytes, caller);
     if (!real_ready())
@@ -512,7 +525,7 @@ static __attribute__((noinline)) void *realloc_any(void *block, size_t bytes, ui
 {
     struct track_thread *t = track_self;
     struct track_held old;
-    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || !block || bytes == 0 ||
+    if (unlikely(!track_may_alloc(t, &track_page.root.pass) || bytes == 0 ||
                  bytes > WRAP_SIZE_MAX || real_is_boot(block) || !take(t, block, &old)))
         return realloc_slowly(block, bytes, caller);
     void *to = real.realloc(block, room_asked(t, bytes));
@@ -532,7 +545,9 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     struct book_site_counters *site;
     size_t old_bytes;
     uint64_t word, extent, *last;
-    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) || !block ||
+    if (!block)
+        return wrap_malloc(bytes, caller);
+    if (unlikely(!track_may_alloc(t, &track_page.root.near_pass) ||
                  bytes - 1 >= BOOK_TRAILER_SHORT_MAX))
         return realloc_any(block, bytes, caller);
     if ((last = beside_word(block))) {
@@ -546,15 +561,13 @@ INLINE void *realloc_for(void *block, size_t bytes, uintptr_t caller)
     if (unlikely(!site))
         return realloc_any(block, bytes, caller);
     *last = 0; /* the block may grow where it is, and must not hold two */
-    bool small = bytes <= BOOK_BESIDE_BYTES_MAX;
-    void *to = real.realloc(block, bytes + (small ? t->small_room : BOOK_TRAILER_SHORT_BYTES));
+    void *to = real.realloc(block, bytes + t->small_room);
     if (unlikely(!to)) {
         *last = word;
         return NULL;
     }
     count_moved(t, site, old_bytes);
-    return small ? small_done(t, to, bytes, caller)
-                 : near_done(t, to, near_extent(to), bytes, caller);
+    return small_done(t, to, bytes, caller);
 }
 
 EXPORT void *realloc(void *block, size_t bytes)

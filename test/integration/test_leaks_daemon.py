@@ -168,16 +168,16 @@ class UntrackedTest(NativeTest):
         self.assertEqual(said, {"arenas": ("growing", "outside malloc"), "malloc": ("growing", "resident size"),
                                 "mapped": ("growing", "outside malloc"), "shared": ("growing", "outside malloc")})
         sites = {name: rows[pids[name]]["site"] for name in said}
-        self.assertEqual(sites["malloc"], "heap of malloc")
+        self.assertEqual(sites["malloc"], "malloc heap")
         self.assertIn("CPython arenas", sites["arenas"])
         self.assertIn("anonymous memory", sites["mapped"])
         self.assertIn("shared memory", sites["shared"])
-        self.assertRegex(rows[pids["arenas"]]["why"], r"RSS grows by .*: it is CPython arenas .*memoir run")
-        self.assertRegex(rows[pids["malloc"]]["why"], r"RSS grows by .*: it is heap of malloc; attach to it")
+        self.assertRegex(rows[pids["arenas"]]["why"], r"RSS grows by .*; growing part: CPython arenas .*memoir run")
+        self.assertRegex(rows[pids["malloc"]]["why"], r"RSS grows by .*; growing part: malloc heap; attach to it")
         told = subprocess.run([MEMOIR, "leaks", "--dir", self.books, "--socket", self.path, str(pids["malloc"])],
                               capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         self.assertEqual(told.stderr, "")
-        self.assertIn("heap of malloc", told.stdout)
+        self.assertIn("malloc heap", told.stdout)
         self.assertIn("0 leaks, 1 growing", told.stdout)
 
     @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
@@ -200,7 +200,7 @@ class UntrackedTest(NativeTest):
         line = self.connect()
         self.wait_until(lambda: {raised, plain} <= set(self.rows(line)), "both grow")
         self.assertEqual({pid: row["site"] for pid, row in self.rows(line).items() if pid in (raised, plain)},
-                         {raised: None, plain: "heap of malloc"})
+                         {raised: None, plain: "malloc heap"})
 
     @unittest.skipIf(os.geteuid() != 0, "only root can be somebody else")
     def test_one_user_leaves_places_to_others(self):

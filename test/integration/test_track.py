@@ -67,6 +67,14 @@ class Calls(TrackTest):
             with self.subTest(allocator):
                 self.assertGreaterEqual(self.over("track_wide", allocator), 64 << 20)  # of a block that came and went
 
+    def test_callers_that_are_in_use_are_known_however_many_were_before(self):
+        costs = []
+        for off in ("0", "1"):
+            done = subprocess.run([PROGRAMS / "track_wide", "costs"], env={**self.environment(), "MEMOIR_OFF": off}, check=True,
+                                  capture_output=True, text=True)
+            costs.append(float(done.stdout))
+        self.assertLess(costs[0], 2 * costs[1])
+
     def test_nothing_is_left_behind_for_the_program(self):
         for stacks in ("off", "sampled", "all"):
             with self.subTest(stacks):

@@ -1,5 +1,7 @@
 """What a user does to the processes that act for it delays that user alone."""
 
+import os
+import re
 import sys
 import unittest
 
@@ -104,6 +106,27 @@ class Fair(test_trust.TrustTest):
         # From now on nothing is tried for that user, and nobody waits.
         self.as_other(STRANGER, f"/processes/{theirs.pid}/explain", 504)
         self.as_other(NOBODY, f"/processes/{own.pid}/explain")
+
+    def test_a_busy_machine_is_not_the_fault_of_who_asks(self):
+        """Nobody's child shares a processor with programs of another user, and waits for it most of the time."""
+        daemon = self.api("--log-level=debug")
+        own = self.script(NOBODY, LARGE.replace("50000", "20000"))
+        own.out.wait("ready")
+        broker = next(pid for pid, name in self.family(daemon.pid).items() if name == "memoir-broker")
+        processor = min(os.sched_getaffinity(0))
+        os.sched_setaffinity(broker, {processor})
+        others = [self.script(STRANGER, "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\n"
+                              "print('runs', flush=True)\nwhile True: pass", processor) for _ in range(4)]
+        for other in others:
+            other.out.wait("runs")
+        self.asker(NOBODY, own.pid)
+
+        def told(i):
+            found = (re.search(rf"a question took (\d+) ms, of which uid {NOBODY} is charged (\d+)", line) for line in daemon.err.lines)
+            return sum(int(line[i]) for line in found if line)
+
+        self.wait_until(lambda: told(1) > 1500, "questions take long")
+        self.assertLess(told(2), told(1) / 2)
 
 
 @unittest.skipIf(unit_sandbox.why_not(), unit_sandbox.why_not())

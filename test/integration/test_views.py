@@ -238,7 +238,7 @@ class Views(ApiTest):
             self.same(lambda: self.served("/query", table, {"table": now, **asked}), question)
 
     def test_the_history_of_the_command_and_of_the_route_is_one_document(self):
-        identity = self.rows("/devices")[0]["device_id"]
+        identity = next(row["device_id"] for row in self.rows("/devices") if row["device_name"] == "Card-A")
         for options, words in ((["--system"], {"what": "system"}), (["--device", "host"], {"what": "space"}),
                                (["--pid", str(self.pids[0])], {"what": "process", "pid": self.pids[0]}),
                                (["--device", "Card-A"], {"what": "device", "device": identity}),

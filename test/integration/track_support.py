@@ -102,6 +102,8 @@ class TrackTest(unittest.TestCase):
         _account, totals = self.heap(book)
         for name in ("alloc_bytes", "alloc_blocks", "freed_bytes", "freed_blocks"):
             self.assertEqual(sum(getattr(s, name) for s in book.sites() if not s.sampled), getattr(totals, name), name)
+        # What is freed counts where it was allocated.
+        self.assertEqual([s for s in sites if s.freed_bytes > s.alloc_bytes or s.freed_blocks > s.alloc_blocks], [])
 
     def counts(self, book):
         sites = self.own_sites(book)

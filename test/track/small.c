@@ -9,7 +9,14 @@
 
 #include "own.h"
 
-enum { BLOCKS = 3000, THREADS = 3, ROUNDS = 6, BYTES_MAX = 72, FILL = 600000 };
+enum {
+    BLOCKS = 3000,
+    THREADS = 3,
+    ROUNDS = 6,
+    BYTES_MAX = 72,
+    LARGER_MAX = 1100, /* of every fifth: from 985 bytes on they have trailers */
+    FILL = 600000,
+};
 
 struct mine {
     unsigned char *block[BLOCKS];
@@ -19,7 +26,7 @@ static struct mine mine[THREADS + 1];
 
 static size_t size_of(size_t i, size_t round)
 {
-    return (i * 7 + round * 13) % (BYTES_MAX + 1);
+    return i % 5 ? (i * 7 + round * 13) % (BYTES_MAX + 1) : (i * 37 + round * 211) % LARGER_MAX;
 }
 
 static unsigned char mark_of(size_t i, size_t bytes)

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "own.h"
 
@@ -13,15 +14,18 @@ enum {
     SLOTS = 256,
     ROUNDS = 20000,
     PEAK_BYTES = 64 << 20,
+    KNOWN = 100, /* of the callers, the last */
+    KNOWN_ROUNDS = 300,
+    HOT = 400,
 };
 
-/* Each calls its second argument with the first, and is a place of its own. */
+/* Each calls its third argument with the first two, and is a place of its own. */
 #if defined(__x86_64__)
 __asm__(".text\n.balign 16\nstubs:\n.rept 18000\n"
-        "sub $8, %rsp\ncall *%rsi\nadd $8, %rsp\nret\n.balign 16\n.endr\n");
+        "sub $8, %rsp\ncall *%rdx\nadd $8, %rsp\nret\n.balign 16\n.endr\n");
 #elif defined(__aarch64__)
 __asm__(".text\n.balign 16\nstubs:\n.rept 18000\n"
-        "stp x29, x30, [sp, #-16]!\nblr x1\nldp x29, x30, [sp], #16\nret\n.endr\n");
+        "stp x29, x30, [sp, #-16]!\nblr x2\nldp x29, x30, [sp], #16\nret\n.endr\n");
 #endif
 extern char stubs[];
 
@@ -31,11 +35,29 @@ struct block {
 };
 static struct block held[CALLERS];
 
-static void *call(int stub, size_t bytes)
+typedef void *stub_call(uintptr_t first, size_t second, void (*function)(void));
+
+static stub_call *stub(int number)
 {
-    void *(*of)(size_t, void *(*)(size_t)) =
-        (void *(*)(size_t, void *(*)(size_t)))(uintptr_t)(stubs + (size_t)stub * STUB_BYTES);
-    return of(bytes, malloc);
+    return (stub_call *)(uintptr_t)(stubs + (size_t)number * STUB_BYTES);
+}
+
+static void *call(int number, size_t bytes)
+{
+    return stub(number)(bytes, 0, (void (*)(void))malloc);
+}
+
+static void *call_calloc(int number, size_t bytes)
+{
+    unsigned char *at = stub(number)(1, bytes, (void (*)(void))calloc);
+    for (size_t i = 0; at && i < bytes; i++)
+        MUST(at[i] == 0);
+    return at;
+}
+
+static void *call_realloc(int number, void *old, size_t bytes)
+{
+    return stub(number)((uintptr_t)old, bytes, (void (*)(void))realloc);
 }
 
 static void fill(struct block *block, void *at, size_t bytes)
@@ -78,6 +100,64 @@ static void many_callers(void)
     }
 }
 
+/* Callers that a thread knows, with numbers that need a long trailer or a word beside. */
+static void *known_callers(void *unused)
+{
+    struct block blocks[KNOWN] = {0};
+    for (int round = 0; round < KNOWN_ROUNDS; round++)
+        for (int i = 0; i < KNOWN; i++) {
+            struct block *block = &blocks[i];
+            size_t bytes = (size_t)(i * 13 + round * 29) % (round % 7 ? 130 : 1300) + 1;
+            int number = CALLERS - KNOWN + i;
+            if (block->at && round % 3) {
+                check(block);
+                own_gave(block->bytes);
+                fill(block, call_realloc(number, block->at, bytes), bytes);
+                continue;
+            }
+            if (block->at)
+                drop(block);
+            fill(block, i % 2 ? call(number, bytes) : call_calloc(number, bytes), bytes);
+        }
+    for (int i = 0; i < KNOWN; i++)
+        drop(&blocks[i]);
+    return unused;
+}
+
+/* ---- costs ---- */
+
+/* CPU time of a pair of malloc() and free(), from HOT callers in turn: of many looks the least. */
+static double pair_ns(const int *callers)
+{
+    enum { LOOKS = 40, PAIRS = 4000 };
+    double least = 1e18;
+    for (int look = 0; look < LOOKS; look++) {
+        struct timespec before, after;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+        for (int i = 0; i < PAIRS; i++)
+            free(call(callers[i % HOT], 40));
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+        double ns =
+            (double)(after.tv_sec - before.tv_sec) * 1e9 + (double)(after.tv_nsec - before.tv_nsec);
+        least = ns < least ? ns : least;
+    }
+    return least / PAIRS;
+}
+
+/* A few callers, anywhere among all, in a program that had the others before, once each. */
+static void costs(void)
+{
+    int callers[HOT];
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < CALLERS; i++)
+        free(call(i, 24));
+    for (int i = 0; i < HOT; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        callers[i] = (int)((random >> 33) % CALLERS);
+    }
+    printf("%.1f\n", pair_ns(callers));
+}
+
 /* ---- from thread to thread ---- */
 
 static struct block *slots[SLOTS];
@@ -109,10 +189,17 @@ static void *pass_on(void *context)
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     pthread_t threads[THREADS];
+    if (argc > 1 && strcmp(argv[1], "costs") == 0) {
+        costs();
+        return 0;
+    }
     many_callers();
+    known_callers(NULL);
+    MUST(pthread_create(&threads[0], NULL, known_callers, NULL) == 0);
+    MUST(pthread_join(threads[0], NULL) == 0);
     own_got(PEAK_BYTES); /* here and gone */
     void *large = malloc(PEAK_BYTES);
     MUST(large);

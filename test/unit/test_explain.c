@@ -235,7 +235,7 @@ static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
     assert_true(verdict.grows);
     outside_tell(&verdict, &told);
     assert_non_null(strstr(buffer_string(&told), "RSS grows by 24."));
-    assert_non_null(strstr(buffer_string(&told), "it is CPython arenas (pymalloc)"));
+    assert_non_null(strstr(buffer_string(&told), "growing part: CPython arenas (pymalloc)"));
     assert_non_null(strstr(buffer_string(&told), "memoir run"));
     buffer_release(&told);
     outside_release(&g);
@@ -261,7 +261,7 @@ static void growth_outside_malloc_has_a_verdict_and_a_name(void **unused)
     outside_judge_all(&g, &verdict); /* or there are none: it has no book */
     assert_true(verdict.grows);
     assert_int_equal(verdict.kind, EXPLAIN_HEAP);
-    assert_string_equal(verdict.name, "heap of malloc");
+    assert_string_equal(verdict.name, "malloc heap");
     assert_non_null(strstr(verdict.advice, "memoir attach"));
     outside_release(&g);
     outside_steps(&g, 0, 0, 160);

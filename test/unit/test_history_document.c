@@ -136,6 +136,24 @@ static void pressure_is_in_percent(void **unused)
     check_line(READ_BY_DEVICE, false, &line, "{\"name\":\"total\",\"kind\":\"bytes\"," VALUES);
 }
 
+/* A series has its own points only, not those that are left of the one before. */
+static void series_of_different_length_share_the_times(void **unused)
+{
+    struct read_point all[] = {{true, 0, 1, 2}, {true, 0, 3, 4}, {true, 0, 5, 6}},
+                      first[] = {{true, 0, 7, 8}, {0}, {0}}, last[] = {{0}, {0}, {true, 0, 9, 10}};
+    struct read_line lines[] = {{.points = all}, {.points = first}, {.points = last}};
+    struct read_result result = {
+        .until_s = 30, .step_s = 10, .n_steps = 3, .lines = lines, .n_lines = 3};
+    struct history_world history = history_of_reading(&result, false);
+    check_document(&history, 0, NULL,
+                   "{\"from\":0,\"to\":30,\"step\":10,\"t\":[0,10,20],\"series\":["
+                   "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[1,3,5],\"max\":[2,4,6]},"
+                   "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[7,null,null],"
+                   "\"max\":[8,null,null]},"
+                   "{\"name\":\"rss\",\"kind\":\"bytes\",\"last\":[null,null,9],"
+                   "\"max\":[null,null,10]}],\"oldest\":null,\"damaged\":0}");
+}
+
 static void nothing_is_a_document_too(void **unused)
 {
     struct history_world history = {
@@ -220,6 +238,7 @@ int main(void)
         cmocka_unit_test(a_series_has_the_names_that_its_group_leaves),
         cmocka_unit_test(a_series_of_a_device_has_its_identity),
         cmocka_unit_test(pressure_is_in_percent),
+        cmocka_unit_test(series_of_different_length_share_the_times),
         cmocka_unit_test(nothing_is_a_document_too),
         cmocka_unit_test(series_that_are_asked_for_are_read),
         cmocka_unit_test(a_document_past_its_limit_is_an_error),

@@ -596,6 +596,23 @@ static void points_of_another_window_are_left_out(void **unused)
     merge_release(&merge);
 }
 
+/* The first second after the window would be its slot 120. */
+static void the_second_after_a_window_is_not_part_of_it(void **unused)
+{
+    struct merge merge = {0};
+    struct merge_points got;
+    list_add(&merge, 999, 1, 1, 1, 0, 1, 500);
+    list_add(&merge, 1000, 1, 1, 1, 0, PACK_SLOTS_MAX, 0);
+    assert_int_equal(merge_next(&merge, 999, 1, &got), 1);
+    assert_int_equal(got.points.n, PACK_SLOTS_MAX);
+    for (unsigned i = 0; i < PACK_SLOTS_MAX; i++) {
+        assert_int_equal(got.points.slot[i], i);
+        assert_int_equal(got.points.last[i], i ? 1000 + i - 1 : 1500);
+        assert_int_equal(got.points.max[i], got.points.last[i] + 7);
+    }
+    merge_release(&merge);
+}
+
 static void damaged_chunks_are_left_out_and_counted(void **unused)
 {
     struct merge merge = {0};
@@ -636,6 +653,7 @@ int main(void)
         cmocka_unit_test(later_value_of_a_second_replaces_the_larger_one),
         cmocka_unit_test(steps_have_the_last_and_the_largest_value),
         cmocka_unit_test(points_of_another_window_are_left_out),
+        cmocka_unit_test(the_second_after_a_window_is_not_part_of_it),
         cmocka_unit_test(damaged_chunks_are_left_out_and_counted),
         TEST(bad_questions_and_bad_files_are_errors),
     };

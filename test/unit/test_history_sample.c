@@ -1,4 +1,5 @@
 /* Pictures of the ledger. */
+#include "fault.h"
 #include "history/sample.h"
 #include "ledger_world.h"
 
@@ -106,6 +107,7 @@ static void sums_have_every_space_of_host_and_device(void **state)
     account_add(&b, MEMOIR_SPACE_MAX, card, 3, 30);
     account_add(&b, MEMOIR_SPACE_HEAP, 0, 4, 900);
     account_add(&b, MEMOIR_SPACE_PINNED, 0, 5, 800);
+    account_add(&b, MEMOIR_SPACE_MAX, 0, 6, 700);
     builder_publish(&b);
     ledger_update_state(w->ledger, add(w, "1.book")->process);
     ledger_refresh(w->ledger);
@@ -115,7 +117,68 @@ static void sums_have_every_space_of_host_and_device(void **state)
     assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES), 900);
     assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_PINNED, HISTORY_BYTES), 800);
     assert_int_equal(value_of(&sample, total, end, 1, MEMOIR_SPACE_MAX, HISTORY_BYTES), 30);
-    assert_true(value_of(&sample, total, end, 0, MEMOIR_SPACE_MAX, HISTORY_BYTES) == UINT64_MAX);
+    assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_MAX, HISTORY_BYTES), 700);
+    assert_int_equal(value_of(&sample, total, end, 0, MEMOIR_SPACE_MAX, HISTORY_BLOCKS), 6);
+    sample_release(&sample);
+}
+
+/* A device past the limit of devices is in no sample, so no value may name it. */
+static void accounts_of_devices_that_are_left_out_are_left_out(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    size_t n;
+    world_process(w);
+    struct ledger_device *device = ledger_devices(w->ledger, &n)[0];
+    uint32_t index = device->index;
+    sample_init(&sample);
+    device->index = (uint32_t)n;
+    sample_take(&sample, w->ledger, 1, 1000);
+    assert_int_equal(sample.processes[0].n_values, 2); /* the heap, and blocks of all */
+    assert_int_equal(value_of(&sample, 0, 2, 0, MEMOIR_SPACE_HEAP, HISTORY_BYTES), 900);
+    assert_int_equal(value_of(&sample, 0, 2, 0, 0, HISTORY_BLOCKS), 7);
+    assert_int_equal(sample.left_out, 2);
+    device->index = index;
+    sample_release(&sample);
+}
+
+/* Memory for devices, for processes and for values is asked for in turn. */
+static void what_memory_is_missing_for_is_counted(void **state)
+{
+    struct world *w = *state;
+    static const uint64_t left_out[] = {2, 5, 1,
+                                        0}; /* accounts on it; accounts and two; one value */
+    world_process(w);
+    for (int nth = 0; fault_arm(nth); nth++) {
+        struct sample sample;
+        sample_init(&sample);
+        sample_take(&sample, w->ledger, 1, 1000);
+        fault_disarm();
+        assert_in_range(nth, 0, 3);
+        assert_int_equal(sample.n_devices, nth != 0);
+        assert_int_equal(sample.n_processes, nth != 1);
+        assert_int_equal(sample.left_out, left_out[nth]);
+        sample_take(&sample, w->ledger, 2, 1000); /* it is there again */
+        assert_int_equal(sample.left_out, left_out[nth]);
+        assert_int_equal(sample.processes[0].n_values, 4);
+        sample_release(&sample);
+    }
+}
+
+static void capacity_is_noted_where_it_is_known(void **state)
+{
+    struct world *w = *state;
+    struct sample sample;
+    size_t n;
+    world_process(w);
+    struct ledger_device *device = ledger_devices(w->ledger, &n)[0];
+    device->spaces[MEMOIR_SPACE_DRAM].capacity = 123456;
+    device->spaces[MEMOIR_SPACE_L1].capacity = 0;
+    sample_init(&sample);
+    sample_take(&sample, w->ledger, 1, 1000);
+    size_t total = sample.first_total, end = sample.n_values;
+    assert_int_equal(value_of(&sample, total, end, 1, MEMOIR_SPACE_DRAM, HISTORY_CAPACITY), 123456);
+    assert_true(value_of(&sample, total, end, 1, MEMOIR_SPACE_L1, HISTORY_CAPACITY) == UINT64_MAX);
     sample_release(&sample);
 }
 
@@ -260,6 +323,9 @@ int main(void)
         TEST(processes_and_devices_keep_their_identity),
         TEST(sums_have_every_space_of_host_and_device),
         TEST(the_daemons_own_user_is_not_limited),
+        TEST(accounts_of_devices_that_are_left_out_are_left_out),
+        TEST(what_memory_is_missing_for_is_counted),
+        TEST(capacity_is_noted_where_it_is_known),
         TEST(what_could_not_be_read_is_absent),
         TEST(the_dead_are_not_in_it),
         TEST(users_have_a_share_but_sums_have_everything),

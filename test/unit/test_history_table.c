@@ -17,6 +17,7 @@
 #include "history/read.h"
 #include "history/recorder.h"
 #include "history/store.h"
+#include "history_file.h"
 #include "query/query.h"
 
 enum { T0 = 1800000000 - 1800000000 % 7200, NODES = 3, SECONDS = 150, PROCESSES = 4 };
@@ -428,6 +429,10 @@ static void a_world_without_history_has_no_rows(void **state)
     assert_int_equal(history.from_s, 10);
     assert_int_equal(history.to_s, 40);
     assert_int_equal(history.oldest_s, 0);
+    history.step_s = 0; /* seconds */
+    assert_int_equal(query_run(query, &world, result), 0);
+    assert_int_equal(history.read_step_s, 1);
+    assert_int_equal(history.from_s, 13);
     assert_int_equal(query_result_finish(result), 0);
     assert_int_equal(query_result_rows(result), 0);
     query_result_free(result);
@@ -564,6 +569,83 @@ static void a_device_has_its_number_and_each_step_its_node(void **state)
     query_free(query);
 }
 
+/* Processes have too many points for one answer. Their blocks, which are read after that, would fit. */
+static void an_error_of_one_scope_is_one_of_the_answer(void **state)
+{
+    void *opened = NULL;
+    file_setup(&opened);
+    struct file *f = opened;
+    for (int i = 0; i <= READ_POINTS_MAX / READ_STEPS_MAX; i++)
+        file_series(f, file_process(f, (struct file_process){.pid = 100 + i}), 0, 0, HISTORY_RSS);
+    struct history_world history = {
+        .path = f->path, .since_s = T0, .until_s = T0 + READ_STEPS_MAX, .step_s = 1};
+    struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+    static const struct {
+        const char *where;
+        int r;
+    } cases[] = {{"of=process", -E2BIG}, {"measure=blocks", 0}, {"of=system", 0}, {NULL, -E2BIG}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct query *query = question(NULL, cases[i].where, "series", "series");
+        struct query_result *result = NULL;
+        assert_int_equal(query_result_new(query, 0, &result), 0);
+        assert_int_equal(query_run(query, &world, result), cases[i].r);
+        query_result_free(result);
+        query_free(query);
+    }
+    file_run(f, "UPDATE tier SET closed=-1");
+    struct query *query = question(NULL, NULL, "series", "series");
+    struct query_result *result = NULL;
+    assert_int_equal(query_result_new(query, 0, &result), 0);
+    assert_int_equal(query_run(query, &world, result), -EBADMSG);
+    query_result_free(result);
+    query_free(query);
+    file_teardown(&opened);
+}
+
+/* Of several processes that had a PID, the one that is meant. */
+static void one_process_of_a_pid_can_be_asked_for(void **state)
+{
+    void *opened = NULL;
+    file_setup(&opened);
+    struct file *f = opened;
+    for (int i = 0; i < 3; i++) {
+        int64_t process =
+            file_process(f, (struct file_process){.pid = 7, .start = i, .began = T0 + 100 * i + 1});
+        file_put(f, 0, file_series(f, process, 0, 0, HISTORY_RSS), T0, (uint64_t)(10 + i), 20);
+    }
+    static const struct {
+        bool one;
+        uint64_t start_s;
+        const char *expected;
+    } cases[] = {
+        {false, 0, "{\"last\":10}\n{\"last\":11}\n{\"last\":12}\n"},
+        {false, T0 + 100, "{\"last\":10}\n{\"last\":11}\n{\"last\":12}\n"},
+        {true, 0, "{\"last\":12}\n"},
+        {true, T0 + 110, "{\"last\":11}\n"},
+        {true, T0 - 50, "{\"last\":10}\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct history_world history = {.path = f->path,
+                                        .since_s = T0,
+                                        .until_s = T0 + 1,
+                                        .step_s = 1,
+                                        .pid = 7,
+                                        .one_process = cases[i].one,
+                                        .start_s = cases[i].start_s};
+        struct query_world world = {.history = &history, .sees_all = true, .node = "n"};
+        struct query *query = question(NULL, "of=process", "last", "+last");
+        struct query_result *result = NULL;
+        assert_int_equal(query_result_new(query, 0, &result), 0);
+        assert_int_equal(query_run(query, &world, result), 0);
+        char *text = text_of(result);
+        assert_string_equal(text, cases[i].expected);
+        free(text);
+        query_result_free(result);
+        query_free(query);
+    }
+    file_teardown(&opened);
+}
+
 /* What is damaged is left out, counted over all series that were read, and the answer says so. */
 static uint64_t damaged_in(const char *path, const char *where)
 {
@@ -608,6 +690,8 @@ int main(void)
         cmocka_unit_test(an_answer_has_the_step_of_the_coarsest_series_in_it),
         cmocka_unit_test(a_device_has_its_number_and_each_step_its_node),
         cmocka_unit_test(damaged_series_are_counted_in_every_scope),
+        cmocka_unit_test(an_error_of_one_scope_is_one_of_the_answer),
+        cmocka_unit_test(one_process_of_a_pid_can_be_asked_for),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

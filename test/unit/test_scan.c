@@ -368,15 +368,17 @@ static void words_beside_tell_of_small_blocks(void **unused)
     block_of(key, ARENA + 0x1070, 100, 0, 1, 1); /* a larger one, between them */
     point(ARENA + 0x1068, (104 + 16) | 1);
     block_beside(ARENA + 0x1100, 33, 48 | 1);
-    block_beside(ARENA + 0x2010, 40, 80 | 1); /* glibc says that it is larger, */
-    block_beside(ARENA + 0x3010, 40, 32 | 1); /* or that it is smaller */
-    block_beside(ARENA + 0x102000, 8, 32);    /* the word before it was in the last window */
+    block_beside(ARENA + 0x2010, 40, 1008 | 1); /* glibc says that it is larger, */
+    block_beside(ARENA + 0x3010, 40, 32 | 1);   /* or that it is smaller */
+    block_beside(ARENA + 0x4010, 984, 992 | 1); /* the largest */
+    block_beside(ARENA + 0x102000, 8, 32);      /* the word before it was in the last window */
     point(ARENA + 0x102000, 1);
     block_of(key, OTHER + 0x200000, 200, 0, 1, 1); /* the array has no blocks, */
     point(OTHER + 0x200000, ARENA + 0x1010);       /* and keeps none */
     point(DATA, ARENA + 0x1030 + 48);
     look();
-    assert_int_equal(scan->n, 5);
+    assert_int_equal(scan->n, 6);
+    assert_int_equal(found(ARENA + 0x4010)->bytes, 984);
     assert_int_equal(found(ARENA + 0x1010)->state, SCAN_LOST);
     assert_int_equal(found(ARENA + 0x1010)->bytes, 24);
     assert_int_equal(found(ARENA + 0x1030)->state, SCAN_REACHABLE); /* by its last word */

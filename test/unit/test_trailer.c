@@ -231,8 +231,11 @@ static void words_beside_are_read_as_they_were_written(void **state)
         assert_int_equal(t.ancestors, key.generation - made);
         assert_int_equal(t.inherited, made != key.generation);
         /* The owner sees at one glance whether there is anything to it. */
-        bool usual = made == key.generation && i % 5 && site < BOOK_TRAILER_SHORT_SITES;
+        bool plain = made == key.generation && i % 5;
+        assert_int_equal(((uint32_t)word & BOOK_BESIDE_PLAIN_MASK) == key.generation, plain);
+        bool usual = plain && site < BOOK_TRAILER_SHORT_SITES;
         assert_int_equal(((uint32_t)word & BOOK_BESIDE_USUAL_MASK) == key.generation, usual);
+        assert_int_equal(book_beside_site_of(word), site);
     }
 }
 
@@ -245,11 +248,12 @@ static void what_is_no_word_beside_is_not_read(void **state)
     assert_false(book_beside_read(key, word & ~BOOK_TRAILER_SHORT_MARK, 0, &t));
     assert_false(book_beside_read(key, word - key.generation, 0, &t));
     assert_false(book_beside_read(key, word + 1, 0, &t)); /* of a child */
-    assert_false(book_beside_read(key, word | UINT64_C(63) << BOOK_BESIDE_BYTES_SHIFT, 0, &t));
+    assert_false(book_beside_read(key, word | UINT64_C(1023) << BOOK_BESIDE_BYTES_SHIFT, 0, &t));
     assert_true(book_beside_chunk_fits(48 | 5, 40));
     assert_true(book_beside_chunk_fits(64, 0));
     assert_false(book_beside_chunk_fits(48, 41));
-    assert_false(book_beside_chunk_fits(80, 40));
+    assert_true(book_beside_chunk_fits(992, 984));
+    assert_false(book_beside_chunk_fits(1008, 984));
     assert_false(book_beside_chunk_fits(40, 20));
     assert_false(book_beside_chunk_fits(48 | 2, 40)); /* a mapping of its own */
     assert_false(book_beside_chunk_fits(16, 0));

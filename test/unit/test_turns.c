@@ -109,6 +109,67 @@ static void who_does_not_come_or_leaves_stops_nobody(void **state)
     free(turns);
 }
 
+/* The next one waits for the rest alone; the others look again from time to time, less often the more they are. */
+static void delays_are_those_of_the_place_in_the_queue(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn waiting[3] = {0};
+    uint64_t now = NS_PER_S, rest = 3 * NS_PER_MS;
+    turns_done(turns, NS_PER_MS, now);
+    for (uint64_t i = 0; i < 3; i++) {
+        uint64_t more = i ? TURNS_LOOK_NS + (i + 1) * TURNS_LOOK_MORE_NS : 0;
+        assert_int_equal(turns_wait(turns, &waiting[i], ANN, now), rest + more);
+        assert_int_equal(waiting[i].due_ns, now + rest + more);
+    }
+    assert_int_equal(turns_wait(turns, &waiting[0], ANN, now + rest - 1), 1);
+    assert_int_equal(turns_wait(turns, &waiting[0], ANN, now + rest), 0);
+    free(turns);
+}
+
+/* A user who was not served yet comes before one who was, also if that one waits already. */
+static void the_user_served_longest_ago_is_next(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn ann = {0}, bob = {0}, more = {0};
+    uint64_t now = NS_PER_S;
+    assert_int_equal(turns_wait(turns, &ann, ANN, now), 0);
+    turns_done(turns, NS_PER_MS, now);
+    assert_true(turns_wait(turns, &ann, ANN, now) > 0);
+    assert_ptr_equal(turns->next, &ann);
+    assert_true(turns_wait(turns, &bob, BOB, now) > 0);
+    assert_ptr_equal(turns->next, &bob);
+    assert_true(turns_wait(turns, &more, BOB, now) > 0);
+    assert_ptr_equal(turns->next, &bob);
+    turns_leave(turns, &more); /* another one's place does not matter */
+    assert_ptr_equal(turns->next, &bob);
+    turns_leave(turns, &bob);
+    assert_ptr_equal(turns->next, &ann);
+    turns_leave(turns, &ann);
+    assert_null(turns->next);
+    assert_int_equal(turns->n, 0);
+    free(turns);
+}
+
+/* A waiter loses its place when it is late by more than TURNS_LATE_NS, and only then. */
+static void a_waiter_may_be_late_for_so_long(void **state)
+{
+    for (uint64_t late = 0; late < 2; late++) {
+        struct turns *turns = turns_make();
+        struct turn one = {0}, two = {0}, three = {0};
+        uint64_t now = NS_PER_S;
+        turns_done(turns, NS_PER_MS, now);
+        assert_true(turns_wait(turns, &one, ANN, now) > 0);
+        assert_true(turns_wait(turns, &three, ANN, now) > 0); /* is due later: not late yet */
+        uint64_t then = one.due_ns + TURNS_LATE_NS + late;
+        assert_int_equal(turns_wait(turns, &two, ANN, then) == 0, 0);
+        assert_int_equal(one.waiting, !late);
+        assert_true(three.waiting && two.waiting);
+        assert_ptr_equal(turns->next, late ? &three : &one);
+        assert_int_equal(turns->n, late ? 2 : 3);
+        free(turns);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -117,6 +178,9 @@ int main(void)
         cmocka_unit_test(users_take_turns),
         cmocka_unit_test(of_one_user_who_came_first_is_first),
         cmocka_unit_test(who_does_not_come_or_leaves_stops_nobody),
+        cmocka_unit_test(delays_are_those_of_the_place_in_the_queue),
+        cmocka_unit_test(the_user_served_longest_ago_is_next),
+        cmocka_unit_test(a_waiter_may_be_late_for_so_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
