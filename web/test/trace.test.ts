@@ -17,7 +17,7 @@ const site = (number: number, text: string): Trace['sites'][number] => ({
 const trace = (timeline: Partial<Trace['timeline']>): Trace =>
   ({
     sites: [site(1, 'train.py:4 in load'), site(2, 'train.py:9 in step')],
-    timeline: { start: 100, step: 2, now: 110, device_peak: [], lines: [], ...timeline },
+    timeline: { start: '1970-01-01T00:01:40.000Z', step: 2, now: '1970-01-01T00:01:50.000Z', device_peak: [], lines: [], ...timeline },
   }) as unknown as Trace
 
 const line = (more: object): Trace['timeline']['lines'][number] => ({
@@ -46,7 +46,7 @@ test('the timeline is stacked with the largest holder at the bottom, and goes on
 })
 
 test('a slot that is not over yet ends now', () => {
-  assert.deepEqual(chartOf(trace({ now: 103, lines: [line({})] })).t, [102, 103])
+  assert.deepEqual(chartOf(trace({ now: '1970-01-01T00:01:43.000Z', lines: [line({})] })).t, [102, 103])
 })
 
 test('a trace without events has no chart', () => {

@@ -43,10 +43,15 @@ export const stackOf = (sites: Sites, site: number | null): string[] => (site ==
 const SPACES: Record<string, string> = { dram: 'device', host: 'host' }
 export const traceSpace = (space: string | null): string => (space == null ? '?' : (SPACES[space] ?? spaceTitle(space)))
 
+/** Seconds since 1970, with their fraction. */
+export const secondsOf = (time: string | null): number | null => (time == null ? null : Date.parse(time) / 1000)
+
 /** Device memory by holder, the largest at the bottom: what TimeChart stacks. A point at the moment of the trace ends it, since nothing
  * has changed after the last event. */
 export function chartOf(trace: Trace, group: 'device' | 'host' = 'device'): TraceChart {
-  const { start, step, now, lines } = trace.timeline
+  const { step, lines } = trace.timeline
+  const start = secondsOf(trace.timeline.start)
+  const now = secondsOf(trace.timeline.now)
   const shown = lines.filter((line) => line.group === group || line.group === 'mixed')
   const n = shown.reduce((most, line) => Math.max(most, line.last.length), 0)
   if (start == null || n === 0) return { t: [], lines: [] }
