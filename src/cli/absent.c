@@ -49,8 +49,8 @@ bool absent_device(const struct ledger *ledger, const char *device, bool host)
                       *devices[i]->name ? " " : "", devices[i]->name);
     if (n > DEVICES_NAMED_MAX)
         buffer_printf(&known, " and %zu more", n - DEVICES_NAMED_MAX);
-    command_fail("no process has told of device %s%s%s", device,
-                 n ? "; there are: " : ", nor of any other", buffer_string(&known));
+    command_fail("no process reports device %s%s%s", device,
+                 n ? "; there are: " : ", nor any other", buffer_string(&known));
     return true;
 }
 

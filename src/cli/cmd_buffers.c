@@ -109,7 +109,8 @@ static int make_query(const struct buffers_values *v, struct query **ret_query)
     if (v->tag)
         view_test_word(&where, "tag", v->tag);
     if (v->min && units_parse_bytes(v->min, &bytes) < 0)
-        return command_misuse(&cmd_buffers, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
+        return command_misuse(&cmd_buffers, "invalid size '%s' for --min: try 64K, 25.5MB or 4096",
+                              v->min);
     if (v->min)
         view_test(&where, "bytes>=%llu", (unsigned long long)bytes);
     if (v->min_age_ns)

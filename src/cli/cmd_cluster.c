@@ -141,7 +141,7 @@ static int status_run(const void *values, const struct operands *operands)
     const char *server = json_string_value(json_object_get(cluster, "server"));
     if (v->json) {
         MEMOIR_CLEANUP(freep)
-        char *text = json_dumps(cluster, JSON_COMPACT);
+        char *text = json_dumps(cluster, JSON_COMPACT | JSON_REAL_PRECISION(15));
         return text ? cluster_print_json(text) : -ENOMEM;
     }
     if (!state || strcmp(state, "none") == 0) {

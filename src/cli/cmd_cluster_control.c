@@ -90,7 +90,7 @@ static int control(const struct command *command, const struct cluster_values *v
 static int document_print(const json_t *document)
 {
     MEMOIR_CLEANUP(freep)
-    char *text = json_dumps(document, JSON_COMPACT);
+    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (!text)
         return -ENOMEM;
     return puts(text) < 0 ? -EIO : COMMAND_OK;

@@ -122,9 +122,7 @@ static int json_show(const struct spread *spread, size_t total, const struct clu
     struct json json;
     MEMOIR_CLEANUP(buffer_release)
     struct buffer out = BUFFER_INIT(OUTPUT_MAX);
-    json_init(&json, &out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.cluster-programs/1");
+    command_json_begin(&json, &out, "memoir.cluster-programs/1");
     json_field_string(&json, "measure", measures[v->measure]);
     json_field_u64(&json, "programs_total", total);
     json_key(&json, "programs");

@@ -116,9 +116,7 @@ static void print_text(const struct doctor *d, const struct term *term, struct b
 static void print_json(const struct doctor *d, struct buffer *out)
 {
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.doctor/1");
+    command_json_begin(&json, out, "memoir.doctor/1");
     json_field_u64(&json, "ok", d->n[DOCTOR_OK]);
     json_field_u64(&json, "warn", d->n[DOCTOR_WARN]);
     json_field_u64(&json, "fail", d->n[DOCTOR_FAIL]);

@@ -605,7 +605,7 @@ const struct command cmd_exited = {
         "most memory that it had, and, where it kept a book, what it still held. memoird as root sees every "
         "process of the machine, however short it lived; without BPF, or as a user, those that keep a book.\n\n"
         "Root reads the daemon's files. Others ask the daemon, which tells them of all processes but not "
-        "what is private. Ends with 3 when the options let nothing pass.",
+        "what is private. Exits with status 3 if no recorded exit matches.",
     .options = options,
     .examples = examples,
     .sections = sections,

@@ -152,7 +152,7 @@ static int ask_parse(struct ask *ask, const struct flame_values *v)
         if (r) {
             char why[128];
             regerror(r, &ask->focus, why, sizeof(why));
-            return command_misuse(&cmd_flame, "'%s' is no regular expression: %s", v->function,
+            return command_misuse(&cmd_flame, "invalid regular expression '%s': %s", v->function,
                                   why);
         }
         ask->has_focus = true;

@@ -177,7 +177,8 @@ static int parse(struct leaks_values *v)
     if (v->view.json && v->view.csv)
         return command_misuse(&cmd_leaks, "--json and --csv exclude each other");
     if (v->min_rate && units_parse_bytes(v->min_rate, &v->min_rate_bytes) < 0)
-        return command_misuse(&cmd_leaks, "'%s' is no size; 100K, 3MB and 4096 are", v->min_rate);
+        return command_misuse(&cmd_leaks, "invalid size '%s' for --min-rate: try 100K, 3MB or 4096",
+                              v->min_rate);
     if (!v->needs_ns)
         v->needs_ns = DETECT_NEEDS_NS;
     v->watch = v->for_ns || v->interval_ns;
@@ -475,6 +476,7 @@ static const struct elsewhere elsewhere = {
     .show = "node,pid,program,space,verdict,growth,bytes,site",
     .sort = "-growth",
     .operand = "pid",
+    .names = true,
 };
 
 const struct command cmd_leaks = {

@@ -388,8 +388,8 @@ const struct command cmd_ps = {
     .help = "who holds how much memory, on devices and on the host",
     .description =
         "Shows one row for each process that keeps a book: a program that reports its memory by "
-        "libmemoir, or that is observed. The figures are read from the books as they are now; no "
-        "daemon is needed.\n\n"
+        "libmemoir, or that memoir run, memoir attach or memoir trace accounts. The figures are read from the "
+        "books as they are now; no daemon is needed.\n\n"
         "With --all a process that died keeps its row, with the last figures, until the daemon retires its "
         "book; then --exited shows it. Root sees all processes, others their own.",
     .options = options,

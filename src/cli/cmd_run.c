@@ -288,8 +288,7 @@ static int check(struct run *run)
         return command_misuse(&cmd_run, "--quiet and --summary exclude each other");
     if (v->sample) {
         if (units_parse_bytes(v->sample, &bytes) < 0 || bytes == 0)
-            return command_misuse(&cmd_run, "'%s' is no size, which --sample takes: 512K",
-                                  v->sample);
+            return command_misuse(&cmd_run, "invalid size '%s' for --sample: try 512K", v->sample);
         snprintf(run->sample, sizeof(run->sample), "%llu", (unsigned long long)bytes);
     }
     MEMOIR_CLEANUP(buffer_release)

@@ -218,7 +218,8 @@ static int ask_parse(struct ask *ask, const struct sites_values *v)
     if (v->stacks && ask->filter.by == ROWS_BY_CALLER)
         ask->filter.by = ROWS_BY_STACK;
     if (v->min && units_parse_bytes(v->min, &ask->min) < 0)
-        return command_misuse(&cmd_sites, "'%s' is no size; 64K, 25.5MB and 4096 are", v->min);
+        return command_misuse(&cmd_sites, "invalid size '%s' for --min: try 64K, 25.5MB or 4096",
+                              v->min);
     return v->space ? space_word_parse(&cmd_sites, v->space, false, &ask->filter.space)
                     : COMMAND_OK;
 }
@@ -603,6 +604,7 @@ static const struct elsewhere elsewhere = {
     .show = "node,pid,program,space,bytes,blocks,site",
     .sort = "-bytes",
     .operand = "pid",
+    .names = true,
 };
 
 const struct command cmd_sites = {

@@ -80,9 +80,10 @@ static const struct column columns[] = {
     [HOT_AGE] = {"age", "AGE",
                  "time since it was allocated or first seen; of an ended one, how long it lived",
                  COLUMN_AGE, COLUMN_FINE, 5},
-    [HOT_STATE] = {"state", "STATE",
-                   "live, freed, or unknown; found: it was live before tracing began", COLUMN_TEXT,
-                   0, 1},
+    [HOT_STATE] =
+        {"state", "STATE",
+         "live, seen, recorded, freed, exit, reset or unknown; found: it was live before tracing began",
+         COLUMN_TEXT, 0, 1},
     [HOT_ADDRESS] = {"address", NULL, "its start", COLUMN_TEXT, COLUMN_EXPORT_ONLY},
     [HOT_DEVICE] = {"ordinal", NULL, "number of the device, as the process counts them",
                     COLUMN_NUMBER, COLUMN_EXPORT_ONLY},
@@ -178,26 +179,6 @@ static const char *space_of(const struct trace_block *b)
     return trace_space_name(b->space);
 }
 
-static const char *state_of(const struct trace_block *b)
-{
-    if (b->active && b->class == TRACE_CLASS_IMPLICIT)
-        return "seen";
-    if (b->active && b->class == TRACE_CLASS_GRAPH)
-        return "recorded";
-    if (b->active)
-        return b->found ? "found" : "live";
-    switch (b->end) {
-    case TRACE_END_EXIT:
-        return "exit";
-    case TRACE_END_RESET:
-        return "reset";
-    case TRACE_END_LOST:
-        return "unknown";
-    default:
-        return "freed";
-    }
-}
-
 static const char *const class_words[] = {"own",    "shared",   "registered", "virtual",
                                           "system", "implicit", "graph"};
 
@@ -248,7 +229,7 @@ void trace_hot_row(struct trace_source *source, struct table *t, const struct tr
     system_cell(t, b);
     if (end >= b->start_ns)
         table_set_number(t, HOT_AGE, end - b->start_ns);
-    table_set_text(t, HOT_STATE, state_of(b));
+    table_set_text(t, HOT_STATE, trace_block_state(b));
     snprintf(address, sizeof(address), "0x%" PRIx64, b->address);
     table_set_text(t, HOT_ADDRESS, address);
     if (b->device >= 0)

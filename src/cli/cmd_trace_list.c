@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "cli/table.h"
 #include "cli/trace.h"
+#include "cli/trace_native.h"
 #include "cli/trace_observer.h"
 #include "trace/ask.h"
 
@@ -95,6 +96,7 @@ static const struct option_spec list_options[] = {
 struct listing {
     struct table *table;
     size_t refused;
+    bool memoird; /* memoird, or its observer, has answered */
 };
 
 static void set_field(struct table *table, size_t column, const json_t *object, const char *key)
@@ -186,7 +188,24 @@ static void list_from(void *context, const char *socket, pid_t pid)
     size_t i;
     if (!root)
         l->refused++;
+    else if (!pid)
+        l->memoird = true;
     json_array_foreach(processes, i, process) list_row(l->table, process, pid ? "own" : "memoird");
+    json_decref(root);
+}
+
+/* memoird itself answers users who may not ask its observer, and where its observer has another socket. */
+static void list_from_memoird(struct listing *l, const char *socket)
+{
+    MEMOIR_CLEANUP(buffer_release)
+    struct buffer out = BUFFER_INIT(ANSWER_MAX);
+    if (trace_native_list(socket, &out) < 0)
+        return;
+    json_t *root = json_loadb(out.data, out.len, 0, NULL);
+    const json_t *processes = json_object_get(root, "traced"), *process;
+    size_t i;
+    l->memoird = json_is_array(processes);
+    json_array_foreach(processes, i, process) list_row(l->table, process, "memoird");
     json_decref(root);
 }
 
@@ -207,7 +226,9 @@ static int list_run(const void *values, const struct operands *operands)
         list_from(&l, v->socket, 0);
     else
         trace_observer_each(list_from, &l);
-    if (l.refused && !table.n_rows)
+    if (!l.memoird)
+        list_from_memoird(&l, v->socket);
+    if (l.refused && !table.n_rows && !l.memoird)
         return command_fail("an observer runs, but does not answer%s",
                             geteuid() == 0 ? "" : ": only root may ask it");
     term_init(&term, STDOUT_FILENO, (enum term_color)v->color);
@@ -237,7 +258,8 @@ const struct command cmd_trace_list = {
     .help = "traced processes, what they hold and what they copied",
     .description =
         "Lists the processes that are traced, with live bytes of each kind of memory, copies each way and losses. The figures are the "
-        "kernel's own counters: exact also where events were lost.",
+        "kernel's own counters: exact also where events were lost. Root asks the observers; memoird shows other users their own "
+        "processes.",
     .options = list_options,
     .examples = list_examples,
     .fields = list_fields,

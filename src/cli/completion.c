@@ -41,7 +41,7 @@ static void quoted(struct buffer *out, const char *text)
     buffer_append_char(out, '\'');
 }
 
-/* Lists of columns are completed from the vocabulary. */
+/* Lists of columns are completed from the words of the vocabulary that tables have. */
 static bool takes_columns(const struct option_spec *o)
 {
     return o->value && !o->choices && strcmp(o->value, "COLUMNS") == 0;
@@ -51,8 +51,13 @@ static void columns_of(struct buffer *out)
 {
     size_t n;
     const struct query_word *words = query_words(&n);
-    for (size_t i = 0; i < n; i++)
-        buffer_printf(out, "%s%s", i ? " " : "", words[i].name);
+    const char *space = "";
+    for (size_t i = 0; i < n; i++) {
+        if (words[i].document)
+            continue;
+        buffer_printf(out, "%s%s", space, words[i].name);
+        space = " ";
+    }
 }
 
 static void tables_of(struct buffer *out)

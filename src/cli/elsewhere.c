@@ -82,7 +82,8 @@ int elsewhere_ask(const struct elsewhere_values *v, const struct query_spec *spe
         query_partial_read(result, bytes.data, bytes.len) < 0)
         return command_fail("memoird's answer was invalid: is it of another version?");
     MEMOIR_CLEANUP(freep)
-    char *summary = json_dumps(json_object_get(answer, "cluster"), JSON_COMPACT);
+    char *summary =
+        json_dumps(json_object_get(answer, "cluster"), JSON_COMPACT | JSON_REAL_PRECISION(15));
     buffer_append_str(ret_summary, summary ? summary : "{}");
     return query_result_finish(result);
 }
@@ -267,11 +268,19 @@ static int run(const struct command *command, const void *values, const struct q
         r = ask(&v, window, word_of(command, values, "state"), query, result, &summary);
     if (r == 0)
         r = print(command, values, query, result, summary.len ? &summary : NULL);
+    if (r == COMMAND_OK && !query_result_rows(result) && !window->until_s)
+        fputs("No node that answered has a row for this question.\n", stderr);
     if (r == COMMAND_OK && !query_result_rows(result) && window->until_s) {
         command_fail("no data for this selection and period");
         return COMMAND_NOTHING;
     }
     return r;
+}
+
+static const char *operand_column(const struct elsewhere *view, const char *word)
+{
+    bool name = view->names && word[strspn(word, "0123456789")];
+    return name ? "program" : view->operand;
 }
 
 int elsewhere_columns(const struct elsewhere_values *v, struct query_spec *spec,
@@ -313,7 +322,7 @@ int elsewhere_run(const struct command *command, const void *values,
         return command_misuse(command, "'%s' goes with neither --cluster, --node, --at nor --since",
                               operands->words[0]);
     if (operands->n)
-        query_where_text(&where, view->operand, "=", operands->words[0]);
+        query_where_text(&where, operand_column(view, operands->words[0]), "=", operands->words[0]);
     if (word_of(command, values, "where"))
         view_test(&where, "(%s)", word_of(command, values, "where"));
     struct query_spec spec = {.table = view->table,

@@ -11,7 +11,11 @@
 #include "explain/explain.h"
 #include "explain/sites.h"
 
-enum { BAR_COLUMNS = 20, NAME_INDENT = 20 };
+enum {
+    BAR_COLUMNS = 20,
+    BARS_FROM = 78, /* columns: the longest title and its bar fit */
+    NAME_INDENT = 20,
+};
 
 /* Colour and, where there is none, letter of each kind. */
 static const struct {
@@ -61,6 +65,12 @@ static void hidden_line(const struct term *term, struct buffer *out, const char 
                   what, term_plain(term, STYLE_DIM));
 }
 
+static void sites_hidden(const struct term *term, struct buffer *out, size_t n, uint64_t bytes,
+                         uint64_t all)
+{
+    hidden_line(term, out, n == 1 ? "more site" : "more sites", n, bytes, all, true);
+}
+
 static void site_lines(const struct explain *e, const struct explain_sites *sites,
                        const struct term *term, struct buffer *out)
 {
@@ -69,14 +79,13 @@ static void site_lines(const struct explain *e, const struct explain_sites *site
             uint64_t rest = sites->others_bytes;
             for (size_t k = i; k < sites->n; k++)
                 rest += sites->all[k].bytes;
-            hidden_line(term, out, "more sites", sites->others + sites->n - i, rest, e->rss_bytes,
-                        true);
+            sites_hidden(term, out, sites->others + sites->n - i, rest, e->rss_bytes);
             return;
         }
         figures(term, out, sites->all[i].bytes, e->rss_bytes, true, STYLE_PLAIN);
         name_line(term, out, sites->all[i].text, sites->all[i].via);
     }
-    hidden_line(term, out, "more sites", sites->others, sites->others_bytes, e->rss_bytes, true);
+    sites_hidden(term, out, sites->others, sites->others_bytes, e->rss_bytes);
 }
 
 static bool kind_is_estimate(const struct explain *e, enum explain_kind kind)
@@ -115,12 +124,13 @@ static void kind_lines(const struct explain *e, enum explain_kind kind,
     if (kind == EXPLAIN_HEAP)
         buffer_append_str(out, e->live_known ? ": blocks in use, by call site"
                                              : ": in use or free, no book tells");
-    buffer_append_str(out, "  ");
-    bar_divide(&part, 1, e->rss_bytes, BAR_COLUMNS);
-    buffer_append_str(out, term_style(term, looks[kind].style));
-    for (unsigned i = 0; i < part.cells; i++)
-        buffer_append_str(out, term->utf8 ? "█" : "#");
-    buffer_append_str(out, term_plain(term, looks[kind].style));
+    if (!term->width || term->width >= BARS_FROM) {
+        bar_divide(&part, 1, e->rss_bytes, BAR_COLUMNS);
+        buffer_printf(out, "  %s", term_style(term, looks[kind].style));
+        for (unsigned i = 0; i < part.cells; i++)
+            buffer_append_str(out, term->utf8 ? "█" : "#");
+        buffer_append_str(out, term_plain(term, looks[kind].style));
+    }
     buffer_append_char(out, '\n');
     if (kind == EXPLAIN_HEAP && sites)
         site_lines(e, sites, term, out);

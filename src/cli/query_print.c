@@ -260,9 +260,7 @@ static void list_table(struct table *list, const struct query_table *table)
 static int list_json(const struct table *list, struct buffer *out)
 {
     struct json json;
-    json_init(&json, out);
-    json_object_begin(&json);
-    json_field_string(&json, "schema", "memoir.columns/1");
+    command_json_begin(&json, out, "memoir.columns/1");
     table_json_rows(list, "columns", &json);
     json_object_end(&json);
     buffer_append_char(out, '\n');

@@ -103,6 +103,13 @@ static bool ended_in_order(const struct ledger_process *process)
     return false;
 }
 
+unsigned run_image_proof(const struct run_image *image, const struct ledger_process *process)
+{
+    if (ended_in_order(process))
+        return 2;
+    return image && image->exec_id && image->exec_id == process->exec_id;
+}
+
 static bool has_book(const struct ledger *ledger, uint64_t exec_id)
 {
     size_t n = 0;

@@ -40,6 +40,10 @@ enum run_image_verdict {
     RUN_IMAGE_PERHAPS, /* it ended under another name, and not in order: exec, or only a new name */
 };
 
+/* Is `process` known to be the image that ended: did it say that it exits, or (`image` may be NULL) was it seen last? 0 where that is
+ * not known; a proof counts for more than a look. */
+unsigned run_image_proof(const struct run_image *image, const struct ledger_process *process);
+
 /* Are the figures of `process`, the last one of `ledger` that left some, those of the program that ended? */
 enum run_image_verdict run_image_judge(const struct run_image *image, const struct ledger *ledger,
                                        const struct ledger_process *process);

@@ -91,22 +91,27 @@ static uint64_t created_ns(const struct ledger_process *p)
     return latest;
 }
 
-/* Images may follow each other within one tick of the clock. Then they count those before them, but begin again at 0 where a daemon has
- * removed the book of the one before. */
-static bool is_later(const struct ledger_process *p, const struct ledger_process *other)
+/* Images may follow each other within one tick of the clock. They count those before them, but begin again at 0 where a daemon has
+ * removed the book of the one before: so what is known of the last image counts first. */
+static bool is_later(const struct ledger_process *p, const struct ledger_process *other,
+                     const struct run_image *image)
 {
     uint64_t created = created_ns(p), other_created = created_ns(other);
-    return created != other_created ? created > other_created : exec_count(p) > exec_count(other);
+    unsigned proof = run_image_proof(image, p), other_proof = run_image_proof(image, other);
+    if (created != other_created)
+        return created > other_created;
+    return proof != other_proof ? proof > other_proof : exec_count(p) > exec_count(other);
 }
 
 /* The last image that kept a book of its heap: earlier ones were replaced by exec. */
-static const struct ledger_process *process_of(const struct ledger *ledger)
+static const struct ledger_process *process_of(const struct ledger *ledger,
+                                               const struct run_image *image)
 {
     size_t n = 0;
     struct ledger_process *const *all = ledger ? ledger_processes(ledger, &n) : NULL;
     const struct ledger_process *last = NULL;
     for (size_t i = 0; i < n; i++)
-        if (account_of(all[i], MEMOIR_SPACE_HEAP) && (!last || is_later(all[i], last)))
+        if (account_of(all[i], MEMOIR_SPACE_HEAP) && (!last || is_later(all[i], last, image)))
             last = all[i];
     return last;
 }
@@ -159,7 +164,7 @@ static int sites_take(struct picture *p)
 
 static void picture_take(struct picture *p, const struct run_summary *s)
 {
-    *p = (struct picture){.process = process_of(s->ledger)};
+    *p = (struct picture){.process = process_of(s->ledger, s->image)};
     if (!p->process)
         return;
     p->image = run_image_judge(s->image, s->ledger, p->process);

@@ -85,7 +85,7 @@ static void print_place(const struct suspect *s, const struct term *term, struct
 static void print_trend(const struct suspect *s, const struct term *term, struct buffer *out)
 {
     struct spark_point points[LEAK_SPARK];
-    char bytes[UNITS_TEXT_MAX], blocks[UNITS_TEXT_MAX];
+    char bytes[UNITS_TEXT_MAX], blocks[UNITS_TEXT_MAX], held[96], freed[96] = "";
     uint64_t low = UINT64_MAX, high = 0;
     for (unsigned i = 0; i < s->n_spark; i++) {
         low = s->spark[i] < low ? s->spark[i] : low;
@@ -100,13 +100,21 @@ static void print_trend(const struct suspect *s, const struct term *term, struct
     }
     units_format_bytes(bytes, s->live_bytes, UNITS_DECIMAL);
     if (s->resident)
-        buffer_append_str(out, bytes);
+        snprintf(held, sizeof(held), "%s", bytes);
     else
-        buffer_printf(out, "%s in %s block%s", bytes, units_format_count(blocks, s->live_blocks),
-                      s->live_blocks == 1 ? "" : "s");
+        snprintf(held, sizeof(held), "%s in %s block%s", bytes,
+                 units_format_count(blocks, s->live_blocks), s->live_blocks == 1 ? "" : "s");
     if (s->ever_freed >= 0)
-        buffer_printf(out, "; of all it ever allocated, %.1f %% was freed", 100 * s->ever_freed);
-    buffer_append_char(out, '\n');
+        snprintf(freed, sizeof(freed), "Of all it ever allocated, %.1f %% was freed.",
+                 100 * s->ever_freed);
+    size_t used = INDENT + s->n_spark + 2 + strlen(held) + 2 + strlen(freed);
+    bool below = term->width && used > term->width;
+    if (*freed && !below) /* one sentence */
+        buffer_printf(out, "%s; o%.*s\n", held, (int)strlen(freed) - 2, freed + 1);
+    else
+        buffer_printf(out, "%s\n", held);
+    if (*freed && below)
+        sentence(term, out, freed);
 }
 
 static void print_limit(const struct suspect *s, const struct term *term, struct buffer *out)

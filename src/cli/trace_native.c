@@ -104,3 +104,19 @@ int trace_native_fetch(const char *path, pid_t pid, struct buffer *out, char *re
         return -EBADMSG;
     return dump_read(fd, end + 1, head.len - len - 1, answer.bytes, out);
 }
+
+int trace_native_list(const char *path, struct buffer *out)
+{
+    char why[CODE_MAX];
+    struct answer answer;
+    MEMOIR_CLEANUP(closep)
+    int fd = ask_connect(path);
+    if (fd < 0)
+        return fd == -ENOENT || fd == -ECONNREFUSED ? -ESRCH : fd;
+    int r = ask_line(fd, "{\"trace\":\"list\"}", out);
+    if (r == 0)
+        r = head_parse(out->data, out->len, &answer, why, sizeof(why));
+    if (r == 0 && answer.code[0])
+        r = code_error(answer.code);
+    return r;
+}

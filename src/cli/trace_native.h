@@ -16,4 +16,8 @@ struct buffer;
 int trace_native_fetch(const char *path, pid_t pid, struct buffer *out, char *ret_why,
                        size_t why_size);
 
+/* Append memoird's answer about the processes that it traces and the user may see: {"traced": [...]}, with rows
+ * as an observer lists them. 0; -ESRCH: there is no memoird, or it does not trace; other -errno. */
+int trace_native_list(const char *path, struct buffer *out);
+
 #endif

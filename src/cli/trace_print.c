@@ -95,7 +95,7 @@ void trace_print_process(const struct trace_source *source, struct json *json)
     json_field_i64(json, "pid", source->identity.pid);
     json_field_u64(json, "uid", source->identity.uid);
     json_field_string(json, "program", source->identity.name);
-    json_field_string(json, "host", *source->identity.host ? source->identity.host : NULL);
+    json_field_string(json, "node", *source->identity.host ? source->identity.host : NULL);
     json_field_string(json, "traced_since", query_time_text(since, source->identity.start_real_ns));
     json_field_bool(json, "exited", totals.exit_ns != 0);
     json_field_bool(json, "allocated_before_tracing", source->late);

@@ -69,6 +69,22 @@ static int parse_date(const char *text, uint64_t *ret_s)
     return -EINVAL;
 }
 
+/* As JSON documents have it: 2026-01-31T12:30:15.250Z. The fraction is dropped. */
+static int parse_utc(const char *text, uint64_t *ret_s)
+{
+    struct tm tm = {0};
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (end && *end == '.' && isdigit((unsigned char)end[1]))
+        end += 1 + strspn(end + 1, "0123456789");
+    if (!end || strcmp(end, "Z") != 0)
+        return -EINVAL;
+    time_t t = timegm(&tm);
+    if (t < 0)
+        return -ERANGE;
+    *ret_s = (uint64_t)t;
+    return 0;
+}
+
 int when_parse(const char *text, uint64_t now_s, uint64_t *ret_s)
 {
     uint64_t ago_ns, start_s;
@@ -87,7 +103,7 @@ int when_parse(const char *text, uint64_t now_s, uint64_t *ret_s)
         r = ago_ns / NS_PER_S > now_s ? -ERANGE : 0;
         start_s = now_s - ago_ns / NS_PER_S;
     } else if (strchr(text, '-')) {
-        r = parse_date(text, &start_s);
+        r = strchr(text, 'Z') ? parse_utc(text, &start_s) : parse_date(text, &start_s);
     } else if (strchr(text, ':')) {
         r = parse_clock(text, now_s, &start_s);
     }

@@ -11,6 +11,7 @@
  *   12:30, 12:30:15       today, or yesterday if that is still to come
  *   2026-01-31            the start of that day
  *   2026-01-31 12:30      also with seconds, and with a T between
+ *   2026-01-31T12:30:15.250Z  in UTC, as JSON documents have it; the fraction is dropped
  *   now, today, yesterday
  *   @1790000000           seconds since 1970
  * -EINVAL for anything else, -ERANGE before 1970. */

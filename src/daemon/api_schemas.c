@@ -469,7 +469,7 @@ static const struct http_schema schemas[] = {
                 "registered": {"type": "integer"}}}}}})},
 {"Trace", JSON({
     "type": "object",
-    "description": "What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites.",
+    "description": "What a traced process did with CUDA memory. Sites are numbers of the list sites.",
     "required": ["schema", "time", "pid", "program", "traced_since", "by", "totals", "losses", "hot", "cold", "copiers", "assumed", "repeats", "never_copied", "failures", "gaps", "timeline", "owners", "sites", "columns"],
     "properties": {
         "schema": {"type": "string", "const": "memoir.trace/2"},
@@ -510,7 +510,7 @@ static const struct http_schema schemas[] = {
         "gaps": {"type": "array", "items": {
             "type": "object",
             "required": ["t", "events"],
-            "properties": {"t": {"type": ["number", "null"]}, "events": {"type": "integer", "description": "that were lost"}}}},
+            "properties": {"t": {"type": ["string", "null"]}, "events": {"type": "integer", "description": "that were lost"}}}},
         "timeline": {"$ref": "#/components/schemas/TraceTimeline"},
         "owners": {
             "type": ["object", "null"],
@@ -550,7 +550,7 @@ static const struct http_schema schemas[] = {
         "repeated": {"$ref": "#/components/schemas/Flow"},
         "failures": {"type": "integer"},
         "faults": {"type": "integer", "description": "page faults"},
-        "ended": {"type": ["number", "null"]}}})},
+        "ended": {"type": ["string", "null"]}}})},
 {"TraceBlock", JSON({
     "type": "object",
     "required": ["address", "size", "site", "space", "copy_site", "ordinal", "state", "start", "ended", "first_copy", "last_copy", "copies", "bytes", "to_device", "from_device", "pageable", "repeated", "faults", "faults_before_copy"],
@@ -561,11 +561,11 @@ static const struct http_schema schemas[] = {
         "space": {"type": ["string", "null"]},
         "copy_site": {"type": ["integer", "null"], "description": "line that copies it most"},
         "ordinal": {"type": ["integer", "null"]},
-        "state": {"type": "string", "enum": ["allocated", "recorded", "freed", "unknown"]},
-        "start": {"type": ["number", "null"]},
-        "ended": {"type": ["number", "null"]},
-        "first_copy": {"type": ["number", "null"]},
-        "last_copy": {"type": ["number", "null"]},
+        "state": {"type": "string", "enum": ["live", "found", "seen", "recorded", "freed", "exit", "reset", "unknown"]},
+        "start": {"type": ["string", "null"]},
+        "ended": {"type": ["string", "null"]},
+        "first_copy": {"type": ["string", "null"]},
+        "last_copy": {"type": ["string", "null"]},
         "copies": {"type": "integer", "description": "over the bus"},
         "bytes": {"type": "integer", "description": "over the bus"},
         "to_device": {"$ref": "#/components/schemas/Flow"},
@@ -592,7 +592,7 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["t", "text", "size", "result", "out_of_memory", "times", "site", "space", "ordinal", "held", "held_blocks", "capacity", "used", "holders", "others"],
     "properties": {
-        "t": {"type": ["number", "null"]},
+        "t": {"type": ["string", "null"]},
         "text": {"type": "string", "description": "one sentence: who asked, and who held what"},
         "size": {"type": "integer"},
         "result": {"type": "integer", "description": "the driver's error"},
@@ -619,9 +619,9 @@ static const struct http_schema schemas[] = {
     "type": "object",
     "required": ["start", "step", "now", "device_peak", "lines"],
     "properties": {
-        "start": {"type": ["number", "null"]},
+        "start": {"type": ["string", "null"]},
         "step": {"type": "number"},
-        "now": {"type": ["number", "null"], "description": "when the trace was taken"},
+        "now": {"type": ["string", "null"], "description": "when the trace was taken"},
         "device_peak": {"type": "array", "items": {"type": "integer"}, "description": "most device memory in each step"},
         "lines": {"type": "array", "items": {
             "type": "object",

@@ -26,15 +26,12 @@ static uint64_t real_ns(const struct trace_view *v, uint64_t time_ns)
     return v->identity.start_real_ns + (time_ns - v->identity.start_ns);
 }
 
-/* Seconds since 1970; null: it did not happen. */
+/* Null: it did not happen. */
 static void moment_json(const struct trace_view *v, const char *key, uint64_t time_ns,
                         struct json *json)
 {
-    json_key(json, key);
-    if (time_ns)
-        json_double(json, (double)(real_ns(v, time_ns) / 1000) / 1e6);
-    else
-        json_null(json);
+    char text[QUERY_TIME_TEXT_MAX];
+    json_field_string(json, key, time_ns ? query_time_text(text, real_ns(v, time_ns)) : NULL);
 }
 
 static void site_json(struct trace_view *v, const char *key, uint32_t site, struct json *json)
@@ -157,7 +154,6 @@ static void losses_json(const struct trace_totals *t, struct json *json)
 
 static void block_json(struct trace_view *v, const struct trace_block *b, struct json *json)
 {
-    static const char *const states[] = {"unknown", "allocated", "freed", "unknown"};
     char address[24];
     snprintf(address, sizeof(address), "0x%" PRIx64, b->address);
     json_object_begin(json);
@@ -166,8 +162,7 @@ static void block_json(struct trace_view *v, const struct trace_block *b, struct
     place_json(v, b->site, b->space, b->class, json);
     site_json(v, "copy_site", waste_copy_site(v->history, b), json);
     device_json(b->device, json);
-    bool recorded = b->active && b->class == TRACE_CLASS_GRAPH;
-    json_field_string(json, "state", recorded ? "recorded" : states[b->state & 3]);
+    json_field_string(json, "state", trace_block_state(b));
     moment_json(v, "start", b->start_ns, json);
     moment_json(v, "ended", b->end_ns, json);
     moment_json(v, "first_copy", b->first_copy_ns, json);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/accountable.h"
 #include "base/hash.h"
 #include "http/gzip.h"
 #include "http/headers.h"
@@ -134,6 +135,23 @@ static void etag_set(struct answer *answer)
              hash_bytes(answer->data, answer->len, HASH_K2));
 }
 
+struct untaken *answer_untaken(struct http *http, const struct http_viewer *viewer)
+{
+    uint32_t user = viewer->sees_all ? 0 : accountable_uid(viewer->uid);
+    struct untaken *empty = NULL;
+    for (size_t i = 0; i < UNTAKEN_USERS; i++) {
+        struct untaken *place = &http->untaken[i];
+        if (place->bytes && place->user == user)
+            return place;
+        if (!place->bytes && !empty)
+            empty = place;
+    }
+    if (!empty)
+        return &http->untaken[user % UNTAKEN_USERS];
+    empty->user = user;
+    return empty;
+}
+
 struct answer *answer_from_call(struct http_call *call)
 {
     struct answer *answer =
@@ -146,8 +164,10 @@ struct answer *answer_from_call(struct http_call *call)
     call->cookie = NULL;
     answer->location = call->location;
     answer->compressible = answer->len >= COMPRESS_MIN && answer->len <= COMPRESS_MAX;
-    answer->counted = &call->http->answer_bytes[call->viewer_lane];
-    *answer->counted += answer->len;
+    answer->counted = answer_untaken(call->http, &call->viewer);
+    answer->counted->bytes += answer->len;
+    call->http->untaken_bytes += answer->len;
+    answer->http = call->http;
     if (call->status == 200 && strcmp(call->route->method, "GET") == 0 &&
         call->answer != CALL_STREAM)
         etag_set(answer);
@@ -158,8 +178,10 @@ void answer_unref(struct answer *answer)
 {
     if (!answer || --answer->refs > 0)
         return;
-    if (answer->counted)
-        *answer->counted -= answer->len;
+    if (answer->counted) {
+        answer->counted->bytes -= answer->len;
+        answer->http->untaken_bytes -= answer->len;
+    }
     MHD_destroy_response(answer->plain);
     if (answer->gzip)
         MHD_destroy_response(answer->gzip);

@@ -20,6 +20,8 @@ enum {
     FAILED_DELAY_NS = 500000000, /* a wrong credential is answered after so long, */
     HELD_SHARE = 8,              /* unless one in so many places is taken by such ones already */
     ANSWER_SMALL = 64 << 10,     /* bytes; there are not more of them than connections */
+    UNTAKEN_ALL = 12, /* times what one user may leave untaken, all users together may; */
+    UNTAKEN_PART = 8, /* beyond it one user may leave one part in so many */
 };
 
 /* What we look at of the headers; NULL: not sent. They live as long as the request. */
@@ -584,13 +586,14 @@ static void audit(struct http *http, const struct http_call *call)
         http->options.audit(http->options.context, &action);
 }
 
-/* Answers stay until their last client took them, or was closed for taking too long: so many bytes of them for the users
- * of one lane, and not more. */
+/* Answers stay until their last client took them, or was closed for taking too long: so many bytes of them for one user, and not
+ * more. Where many users have that much, each can still have a part of it. */
 static struct answer *answer_that_fits(struct http *http, struct http_call *call)
 {
-    size_t held = http->answer_bytes[call->viewer_lane];
-    if (held > 0 && call->out.len > ANSWER_SMALL &&
-        held + call->out.len > http->limits.answers_bytes_max)
+    size_t max = http->limits.answers_bytes_max, len = call->out.len;
+    size_t held = answer_untaken(http, &call->viewer)->bytes;
+    bool crowded = http->untaken_bytes + len > max * UNTAKEN_ALL;
+    if (held > 0 && len > ANSWER_SMALL && held + len > (crowded ? max / UNTAKEN_PART : max))
         return too_busy(call->path);
     return answer_from_call(call);
 }

@@ -22,6 +22,14 @@ enum letter_kind { LETTER_CALL, LETTER_FRAME };
 
 enum { LANES = 16 };
 
+/* Bytes of answers that a user's clients have not taken. With more users than places at a time, some share one. */
+enum { UNTAKEN_USERS = 256 };
+
+struct untaken {
+    uint32_t user; /* base/accountable.h, 0 for all who see all */
+    size_t bytes;  /* 0: a free place */
+};
+
 struct letter {
     enum letter_kind kind;
     unsigned lane; /* below LANES: in which order letters of different ones come is not said */
@@ -138,15 +146,17 @@ struct answer {
     char *filename;
     const char *location;
     char *cookie;
-    size_t *counted; /* where its bytes are counted, or NULL */
-    bool closes;     /* the connection ends with it */
-    bool immutable;  /* may be kept for good by the client */
+    struct untaken *counted; /* where its bytes are counted, or NULL, */
+    struct http *http;       /* and of which server */
+    bool closes;             /* the connection ends with it */
+    bool immutable;          /* may be kept for good by the client */
 };
 
 /* Takes `out`'s memory. NULL when there is none. */
 struct answer *answer_new(int status, const char *type, struct buffer *out);
 struct answer *answer_problem(int status, const char *code, const char *instance, const char *fmt,
                               ...) __attribute__((format(printf, 4, 5)));
+struct untaken *answer_untaken(struct http *http, const struct http_viewer *viewer);
 struct answer *answer_from_call(struct http_call *call);
 void answer_unref(struct answer *answer); /* NULL is fine */
 /* Queue it for a request with these headers. */
@@ -271,7 +281,9 @@ struct http {
     struct letters again[HTTP_WHERES];
     _Atomic size_t again_n[HTTP_WHERES][LANES]; /* and how many of each lane: any thread may look */
     bool again_first[HTTP_WHERES]; /* they and new ones take turns; of the thread that serves */
-    size_t answer_bytes[LANES];    /* of answers that are not freed yet, by whose question it was */
+    struct untaken
+        untaken[UNTAKEN_USERS]; /* answers that are not freed yet, by whose question it was */
+    size_t untaken_bytes;       /* of all of them */
     size_t n_held;
 
     struct conns conns;

@@ -203,7 +203,7 @@ static int parse_value(struct parser *p, struct node *node)
     const struct query_column *column = node->field.column;
     const struct token figure = p->token, *token = &figure;
     if (token->kind != TOKEN_WORD && token->kind != TOKEN_QUOTED)
-        return query_fail(p->error, "where", token->at, token->len, "here should be %s",
+        return query_fail(p->error, "where", token->at, token->len, "expected %s",
                           literal_example(column->kind));
     node->text = token->word;
     node->len = (uint32_t)token->word_len;
@@ -233,7 +233,7 @@ static int parse_value(struct parser *p, struct node *node)
         if (r < 0 || node->other.column->kind != column->kind || query_kind_is_part(column->kind) ||
             column->kind == QUERY_POINTS)
             return query_fail(p->error, "where", token->at, token->len,
-                              "'%.60s' is nothing to compare %s with, which takes %s", token->word,
+                              "invalid value '%.60s' for %s: expected %s", token->word,
                               column->name, literal_example(column->kind));
     }
     return 0;
@@ -244,8 +244,8 @@ static int parse_test(struct parser *p, uint32_t *ret)
     struct token name = p->token;
     if (name.kind != TOKEN_WORD)
         return fail_at(p, &name,
-                       name.kind == TOKEN_END ? "the expression ends where a column should be"
-                                              : "here should be a column");
+                       name.kind == TOKEN_END ? "expected a column, found the end of the expression"
+                                              : "expected a column");
     struct node node = {0};
     int r = query_field_find(p->table, "where", name.at, name.word, name.word_len, &node.field,
                              p->error);
@@ -359,8 +359,9 @@ int expression_parse(const struct query_table *table, const char *text, struct e
         r = parse_all(&p, &root);
     if (r == 0 && p.token.kind != TOKEN_END)
         r = fail_at(&p, &p.token,
-                    p.token.kind == TOKEN_CLOSE ? "this closes nothing"
-                                                : "here should be and, or, or the end");
+                    p.token.kind == TOKEN_CLOSE
+                        ? "this closes nothing"
+                        : "expected 'and', 'or' or the end of the expression");
     if (r < 0) {
         expression_release(&p.e);
         return r;

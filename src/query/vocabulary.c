@@ -76,8 +76,6 @@ static const struct query_word words[] = {
     {"copied_change", QUERY_BYTES, "change of copied bytes", .document = true},
     {"copies", QUERY_NUMBER, "copies to, from, on and between devices", .document = true},
     {"copies_change", QUERY_NUMBER, "change of the number of copies", .document = true},
-    {"copies_from_device", QUERY_NUMBER, "copies from devices", .document = true},
-    {"copies_to_device", QUERY_NUMBER, "copies to devices", .document = true},
     {"copy_site", QUERY_TEXT, "the line that copies it most", .listed = true, .document = true},
     {"copy_sites", QUERY_NUMBER, "lines among its last copies", .document = true},
     {"core", QUERY_YES, "whether it left a core dump"},

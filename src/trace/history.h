@@ -241,6 +241,10 @@ ptrdiff_t trace_history_cold(struct trace_history *history, enum trace_by by,
                              size_t k);
 uint64_t trace_block_value(const struct trace_block *block, enum trace_by by);
 
+/* One word: live, found (live before tracing began), seen (a range that was copied, of an allocation that is not known),
+ * recorded (by a CUDA graph); ended by freed, exit or reset; unknown. */
+const char *trace_block_state(const struct trace_block *block);
+
 /* All blocks, `n` at a time: start with *cursor = 0, ask until 0 is returned. A block that exists all the while is told
  * exactly once. O(n + gaps between blocks). */
 size_t trace_history_blocks(struct trace_history *history, const struct trace_filter *filter,

@@ -80,6 +80,26 @@ uint64_t trace_block_value(const struct trace_block *b, enum trace_by by)
                                       f[TRACE_FROM_DEVICE].bytes;
 }
 
+const char *trace_block_state(const struct trace_block *b)
+{
+    if (b->active && b->class == TRACE_CLASS_IMPLICIT)
+        return "seen";
+    if (b->active && b->class == TRACE_CLASS_GRAPH)
+        return "recorded";
+    if (b->active)
+        return b->found ? "found" : "live";
+    switch (b->end) {
+    case TRACE_END_EXIT:
+        return "exit";
+    case TRACE_END_RESET:
+        return "reset";
+    case TRACE_END_LOST:
+        return "unknown";
+    default:
+        return "freed";
+    }
+}
+
 static struct trace_moment first_moment(const struct trace_slot *s)
 {
     return (struct trace_moment){

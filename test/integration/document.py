@@ -26,6 +26,8 @@ def checked(document):
     told = {column["name"]: column for column in document["columns"]}
     missing = set(figures(document)) - set(told)
     assert not missing, f"{document['schema']}: no unit of {sorted(missing)}"
+    texts = {name for name in figures(document) if told[name]["kind"] in ("text", "time")}
+    assert not texts, f"{document['schema']}: numbers where columns promise texts: {sorted(texts)}"
     assert told["time"]["unit"] == "ISO 8601", told["time"]
     assert not [name for name in told if UNITS.search(name)], sorted(told)
     return document

@@ -213,6 +213,7 @@ class Completion(unittest.TestCase):
             self.assertIn("--help", offers("memoir", command, "--"))
         self.assertEqual(offers("memoir", "heap", "42"), ["4242"])
         self.assertEqual(offers("memoir", "query", "host", "--show", "pid,growth_1"), ["pid,growth_10m", "pid,growth_1m"])
+        self.assertEqual(offers("memoir", "query", "host", "--show", "pid,pageable"), [])  # a word of documents, no column
         self.assertEqual(offers("memoir", "ps", "--sort", "-rs"), ["-rss"])
         self.assertEqual(offers("memoir", "query", "exited"), ["exited", "exited_blocks"])
         self.assertNotIn("77", offers("memoir", "devices", ""))

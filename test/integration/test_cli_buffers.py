@@ -126,7 +126,7 @@ class Buffers(CommandTest):
                 done = self.buffers(*arguments, check=3)
                 self.assertEqual(done.stdout, "")
                 self.assertTrue(done.stderr)
-        self.assertIn("no process has told of device 9; there are: 0 Card-A, 1 ", self.buffers("--device", "9", check=3).stderr)
+        self.assertIn("no process reports device 9; there are: 0 Card-A, 1 ", self.buffers("--device", "9", check=3).stderr)
         self.assertEqual(self.document("--tag", "no such", check=3)["rows"], [])
 
     def test_bad_command_lines(self):

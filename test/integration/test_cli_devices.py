@@ -108,7 +108,7 @@ class Devices(CommandTest):
             self.assertEqual({r["device_name"] for r in self.rows("--device", name)}, {"Card-B"})
         self.devices("--device", "card", "--json", check=3)
         done = self.devices("--device", "7", check=3)
-        self.assertIn("no process has told of device 7; there are: 0 Card-A, 1 Card-B\n", done.stderr)
+        self.assertIn("no process reports device 7; there are: 0 Card-A, 1 Card-B\n", done.stderr)
         self.assertEqual(done.stdout, "")
 
     def test_all_commands_tell_of_a_device_in_the_same_way(self):
@@ -151,7 +151,7 @@ class Devices(CommandTest):
         done = self.devices()
         self.assertEqual(done.stdout, "")
         self.assertIn(f"memoir demo --dir {self.dir}", done.stderr)
-        self.assertIn("no process has told of device 0, nor of any other\n", self.devices("--device", "0", check=3).stderr)
+        self.assertIn("no process reports device 0, nor any other\n", self.devices("--device", "0", check=3).stderr)
         self.assertEqual(self.rows(), [])
 
     def test_bad_command_lines(self):

@@ -240,7 +240,7 @@ class Log(LogTest):
         client = self.start_scripted("device 9 Late 0 0", f"alloc 9 {DRAM} 1 3000")
         self.tell(client, f"alloc 9 {DRAM} 2 3000")
         self.assertEqual(log.wait(PATIENCE_S), 0)
-        self.assertIn(b"no process has told of device 9; there are: 7 Marker\n", log.stderr.read())
+        self.assertIn(b"no process reports device 9; there are: 7 Marker\n", log.stderr.read())
 
     def test_the_hosts_memory_is_a_device_to_ask_for(self):
         client = self.start_scripted("device 0 Card 0 0")

@@ -112,7 +112,7 @@ class LeaksTest(CommandTest):
     def test_what_is_not_there(self):
         self.assertIn("nothing to watch", self.leaks("--for", "10ms").stderr)
         self.assertIn("no process 999999999", self.leaks("--for", "10ms", "999999999", check=3).stderr)
-        self.assertIn("is no size", self.leaks("--min-rate", "much", check=2).stderr)
+        self.assertIn("invalid size", self.leaks("--min-rate", "much", check=2).stderr)
         self.leaks("--json", "--csv", check=2)
         self.assertIn("memoir leaks", memoir("query", "leaks", check=1).stderr)
 

@@ -539,7 +539,8 @@ class Watched(DaemonTest):
         summary = self.books.parent / "summary.json"
         command = [str(MEMOIR), "run", "--json", str(summary), "--dir", str(self.books)]
         for command in command + [str(BUILD / "test/leaks/leak_direct")], command + ["/bin/true"], \
-                command + ["--track", str(BUILD / "test/leaks/leak_direct")]:
+                command + ["--track", str(BUILD / "test/leaks/leak_direct")], \
+                command + ["/usr/bin/env", str(BUILD / "test/leaks/leak_direct")]:  # two images within a tick of the clock
             for _ in range(15):  # whoever comes first, the daemon or memoir
                 summary.unlink(missing_ok=True)
                 result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT,

@@ -1,5 +1,6 @@
 """Traces of CUDA programs over HTTP and the native protocol, on the stand-in driver: what they say, and to whom."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import time
 import unittest
 
 from api_support import MEMOIR, ApiTest
+from document import checked
 from daemon_fixture import NOBODY, PATIENCE_S, Process, as_user
 from native_fixture import ASK, Line
 from observe_support import BUILD, LIBRARY, STANDIN, TRAIN, environment, why_not
@@ -207,7 +209,8 @@ class Routes(TraceTest):
         self.assertEqual((repeat["copies"], repeat["size"], repeat["direction"]), (9, 8192, "to_device"))
         drive.ok("copy", "h2d", 1, 512 * 1024, 3)
         drive.ok("copy", "d2h", 1, 100, 3)
-        trace = self.trace(drive.pid, lambda t: t["totals"]["copies"]["from_device"]["copies"] == 1)
+        trace = checked(self.trace(drive.pid, lambda t: t["totals"]["copies"]["from_device"]["copies"] == 1))
+        self.assertEqual({block["state"] for block in trace["cold"]}, {"live"})  # as memoir trace cold says
         totals = trace["totals"]
         self.assertEqual(totals["device"], 15 * MIB)
         self.assertEqual(totals["copies"]["to_device"], {"copies": 10, "bytes": 9 * 8192 + 512 * 1024})
@@ -224,7 +227,8 @@ class Routes(TraceTest):
         self.assertEqual(sum(c["to_device"]["bytes"] for c in trace["copiers"]), 9 * 8192 + 512 * 1024)
         lines = [line for line in trace["timeline"]["lines"] if line["group"] == "device"]
         self.assertEqual(sum(line["last"][-1] for line in lines), 15 * MIB)
-        self.assertLess(abs(trace["timeline"]["now"] - time.time()), 60)
+        now = datetime.datetime.fromisoformat(trace["timeline"]["now"])
+        self.assertLess(abs(now.timestamp() - time.time()), 60)
 
     def test_lines_are_the_programs_own(self):
         self.tracing()
@@ -366,6 +370,14 @@ class Rights(TraceTest):
             done = self.memoir_as(uid, "cold", str(pid), "--json")
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn("belongs to another user", done.stderr)
+
+    def test_the_list_of_the_command_is_memoirds_where_the_observer_is_for_root_alone(self):
+        for uid, pids in ((OTHER, [self.own.pid]), (NOBODY, [])):
+            done = self.memoir_as(uid, "list", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = json.loads(done.stdout)["processes"]
+            self.assertEqual([(row["pid"], row["device"], row["observer"]) for row in rows],
+                             [(pid, 5 * MIB, "memoird") for pid in pids])
 
 
 class Native(TraceTest):

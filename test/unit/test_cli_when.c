@@ -61,14 +61,31 @@ static void local_time_counts(void **state)
     tzset();
     assert_when("2026-11-15 07:34:56", NOW);
     assert_when("07:34", NOW - 56);
+    assert_when("2026-11-15T12:34:56Z", NOW); /* but for UTC, which JSON documents have */
+    assert_when("2026-11-15T12:34:56.789Z", NOW);
     setup(NULL);
 }
 
 static void nonsense_is_refused(void **state)
 {
-    static const char *const texts[] = {"",           "soon", "5",    "1x",  "25:00",
-                                        "12:3x",      "@",    "@1x",  "12:", "2026-13-01",
-                                        "2026-1-1-1", "-1h",  "1h -", "@-5", "noon "};
+    static const char *const texts[] = {"",
+                                        "soon",
+                                        "5",
+                                        "1x",
+                                        "25:00",
+                                        "12:3x",
+                                        "@",
+                                        "@1x",
+                                        "12:",
+                                        "2026-13-01",
+                                        "2026-1-1-1",
+                                        "-1h",
+                                        "1h -",
+                                        "@-5",
+                                        "noon ",
+                                        "2026-11-15Z",
+                                        "2026-11-15T12:34:56.Z",
+                                        "2026-11-15T12:34:56Zulu"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         uint64_t s = 42;
         assert_int_equal(when_parse(texts[i], NOW, &s), -EINVAL);

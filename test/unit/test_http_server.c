@@ -203,9 +203,13 @@ static void on_wake(void *context, enum http_where where)
 static int on_token(void *context, const char *token, struct http_viewer *ret_viewer)
 {
     struct fixture *f = context;
-    bool ann = strcmp(token, "ann") == 0;
+    bool ann = strcmp(token, "ann") == 0, ben = strcmp(token, "ben") == 0;
     if (ann && atomic_load(&f->revoked))
         return -EACCES;
+    if (ben) { /* calls of 15 uids apart wait in one lane */
+        *ret_viewer = (struct http_viewer){.uid = 1015, .role = HTTP_READ};
+        return 0;
+    }
     if (!ann && strcmp(token, "root") != 0)
         return -EACCES;
     *ret_viewer = (struct http_viewer){.uid = ann ? 1000 : 0, .sees_all = !ann, .role = HTTP_READ};
@@ -785,6 +789,16 @@ static void answers_that_nobody_takes_are_not_piled_up(void **state)
     forget(&seen);
     assert_int_equal(get(f, large, "Authorization: Bearer ann\r\n", &seen), 200); /* has her own */
     forget(&seen);
+    int deaf_ann = connect_to(f);
+    ask(deaf_ann, "GET", large, "Authorization: Bearer ann\r\n", NULL);
+    head_read(deaf_ann, &taken);
+    assert_int_equal(taken.status, 200);
+    assert_int_equal(get(f, large, "Authorization: Bearer ann\r\n", &seen), 503);
+    forget(&seen);
+    assert_int_equal(get(f, large, "Authorization: Bearer ben\r\n", &seen),
+                     200); /* and so has ben */
+    forget(&seen);
+    close(deaf_ann);
     close(deaf);
     uint64_t until = clock_monotonic_ns() + PATIENCE_MS * NS_PER_MS;
     int status;

@@ -17,7 +17,7 @@ const site = (number: number, text: string): Trace['sites'][number] => ({
 const trace = (timeline: Partial<Trace['timeline']>): Trace =>
   ({
     sites: [site(1, 'train.py:4 in load'), site(2, 'train.py:9 in step')],
-    timeline: { start: 100, step: 2, now: 110, device_peak: [], lines: [], ...timeline },
+    timeline: { start: '1970-01-01T00:01:40.000Z', step: 2, now: '1970-01-01T00:01:50.000Z', device_peak: [], lines: [], ...timeline },
   }) as unknown as Trace
 
 const line = (more: object): Trace['timeline']['lines'][number] => ({
@@ -46,7 +46,7 @@ test('the timeline is stacked with the largest holder at the bottom, and goes on
 })
 
 test('a slot that is not over yet ends now', () => {
-  assert.deepEqual(chartOf(trace({ now: 103, lines: [line({})] })).t, [102, 103])
+  assert.deepEqual(chartOf(trace({ now: '1970-01-01T00:01:43.000Z', lines: [line({})] })).t, [102, 103])
 })
 
 test('a trace without events has no chart', () => {
@@ -104,13 +104,20 @@ test('why nothing is traced', () => {
 test('transfers of a device are those of its traced processes, most bytes first', () => {
   const flow = (n: number): { copies: number; bytes: number } => ({ copies: 1, bytes: n })
   const process = (pid: number, to: number): TracedProcess =>
-    ({ pid, program: `p${pid}`, copies: { to_device: flow(to), from_device: flow(0), unknown: flow(1) }, lost: { events: 2, blocks: 1 } }) as unknown as TracedProcess
+    ({ pid, program: `p${pid}`, off: false, copies: { to_device: flow(to), from_device: flow(0), unknown: flow(1) }, lost: { events: 2, blocks: 1 } }) as unknown as TracedProcess
   const all = transfersOf([process(1, 5), process(2, 9), process(3, 100)], new Set([1, 2]))
   assert.deepEqual(
     all.map((t) => [t.pid, t.to.bytes, t.lost]),
     [
       [2, 9, 3],
       [1, 5, 3],
+    ],
+  )
+  assert.deepEqual(
+    transfersOf([process(1, 5), { ...process(2, 0), off: true }], new Set([1, 2])).map((t) => [t.pid, t.off]),
+    [
+      [1, false],
+      [2, true],
     ],
   )
   assert.deepEqual(busOf(process(1, 5).copies), { copies: 3, bytes: 6 })

@@ -502,7 +502,7 @@ export interface Pinning {
   })[]
 }
 
-/** What a traced process did with CUDA memory. Times are seconds since 1970; sites are numbers of the list sites. */
+/** What a traced process did with CUDA memory. Sites are numbers of the list sites. */
 export interface Trace {
   schema: "memoir.trace/2"
   time: Time
@@ -547,7 +547,7 @@ export interface Trace {
   /** newest first */
   failures: TraceFailure[]
   gaps: ({
-    t: number | null
+    t: string | null
     /** that were lost */
     events: number
   })[]
@@ -590,7 +590,7 @@ export interface TraceTotals {
   failures: number
   /** page faults */
   faults: number
-  ended: number | null
+  ended: string | null
 }
 
 export interface TraceBlock {
@@ -602,11 +602,11 @@ export interface TraceBlock {
   /** line that copies it most */
   copy_site: number | null
   ordinal: number | null
-  state: "allocated" | "recorded" | "freed" | "unknown"
-  start: number | null
-  ended: number | null
-  first_copy: number | null
-  last_copy: number | null
+  state: "live" | "found" | "seen" | "recorded" | "freed" | "exit" | "reset" | "unknown"
+  start: string | null
+  ended: string | null
+  first_copy: string | null
+  last_copy: string | null
   /** over the bus */
   copies: number
   /** over the bus */
@@ -635,7 +635,7 @@ export interface TraceCopier {
 }
 
 export interface TraceFailure {
-  t: number | null
+  t: string | null
   /** one sentence: who asked, and who held what */
   text: string
   size: number
@@ -666,10 +666,10 @@ export interface TraceFailure {
 }
 
 export interface TraceTimeline {
-  start: number | null
+  start: string | null
   step: number
   /** when the trace was taken */
-  now: number | null
+  now: string | null
   /** most device memory in each step */
   device_peak: number[]
   lines: ({

@@ -18,6 +18,7 @@ import {
   faultText,
   flowText,
   lineOf,
+  secondsOf,
   shareText,
   sitesOf,
   stackOf,
@@ -95,8 +96,8 @@ function TraceView({ trace, stale, by, pid }: { trace: Trace; stale: JSX.Element
 /** Time, and what is drawn at it. */
 function marksOf(trace: Trace): ChartMark[] {
   return [
-    ...trace.failures.flatMap((f) => (f.t == null ? [] : [{ t: f.t, name: f.out_of_memory ? 'out of memory' : 'failed', tone: 'bad' as const }])),
-    ...trace.gaps.flatMap((g) => (g.t == null ? [] : [{ t: g.t, name: `${count(g.events)} events lost`, tone: 'warn' as const }])),
+    ...trace.failures.flatMap((f) => (f.t == null ? [] : [{ t: secondsOf(f.t)!, name: f.out_of_memory ? 'out of memory' : 'failed', tone: 'bad' as const }])),
+    ...trace.gaps.flatMap((g) => (g.t == null ? [] : [{ t: secondsOf(g.t)!, name: `${count(g.events)} events lost`, tone: 'warn' as const }])),
   ]
 }
 

@@ -42,6 +42,12 @@ const REPORTS = {
   tip: 'It tells what it allocates; its other allocations are not accounted.',
 }
 
+const TRACED = {
+  badge: 'CUDA traced',
+  tone: 'good' as Tone,
+  tip: 'Probes on the CUDA driver account its device and pinned memory. Its other allocations are not accounted.',
+}
+
 export function Tracking({ pid, program, state }: { pid: number; program: string; state: TrackingState }): JSX.Element {
   const [asking, setAsking] = useState(false)
   const [busy, setBusy] = useState(false)
@@ -52,7 +58,7 @@ export function Tracking({ pid, program, state }: { pid: number; program: string
   if (told !== null && told === state.state) setTold(null)
   const on = now === 'on'
   const attached = on && (state.source === 'attach' || state.attach === true)
-  const words = attached ? ATTACHED : now === 'none' && state.source ? REPORTS : WORDS[now]
+  const words = attached ? ATTACHED : now === 'none' && state.source ? (state.source === 'observer' ? TRACED : REPORTS) : WORDS[now]
   const reads = session.value?.role === 'read'
   // Probes can account a process that was not started under the tracker. Where they cannot, say what to do instead.
   const attaches = now === 'none' && state.attach === true

@@ -73,7 +73,7 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
   }
   const average = up > 0 ? (cpu / up) * 100 : null
   return (
-    <Card title="What it takes" span={5} end={<span class="muted">up for {duration(up)}</span>}>
+    <Card title="Resource use" span={5} end={<span class="muted">up for {duration(up)}</span>}>
       <Facts>
         <Fact name="CPU, last seconds" help="share of one processor">
           {percent(share ?? average)}
@@ -84,12 +84,12 @@ function Costs({ data, share }: { data: SelfAnswer; share: number | null }): JSX
         <Fact name="memory" help="resident memory now, and the most it has been">
           {bytes(data.rss)} <small>≤ {bytes(data.peak_rss)}</small>
         </Fact>
-        <Fact name="loop late, median" help="how late the loop came to what was due, during the last minute">
+        <Fact name="loop lag, p50" help="how late the loop came to what was due, during the last minute">
           {lag('lag_p50')}
         </Fact>
-        <Fact name="99 of 100">{lag('lag_p99')}</Fact>
-        <Fact name="at most">{lag('lag_max')}</Fact>
-        <Fact name="a refresh takes" help="to read the figures of all books">
+        <Fact name="loop lag, p99">{lag('lag_p99')}</Fact>
+        <Fact name="loop lag, max">{lag('lag_max')}</Fact>
+        <Fact name="refresh time" help="to read the figures of all books">
           {lag('refresh')}
         </Fact>
         <Fact name="threads">{count(data.threads)}</Fact>

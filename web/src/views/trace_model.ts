@@ -43,10 +43,15 @@ export const stackOf = (sites: Sites, site: number | null): string[] => (site ==
 const SPACES: Record<string, string> = { dram: 'device', host: 'host' }
 export const traceSpace = (space: string | null): string => (space == null ? '?' : (SPACES[space] ?? spaceTitle(space)))
 
+/** Seconds since 1970, with their fraction. */
+export const secondsOf = (time: string | null): number | null => (time == null ? null : Date.parse(time) / 1000)
+
 /** Device memory by holder, the largest at the bottom: what TimeChart stacks. A point at the moment of the trace ends it, since nothing
  * has changed after the last event. */
 export function chartOf(trace: Trace, group: 'device' | 'host' = 'device'): TraceChart {
-  const { start, step, now, lines } = trace.timeline
+  const { step, lines } = trace.timeline
+  const start = secondsOf(trace.timeline.start)
+  const now = secondsOf(trace.timeline.now)
   const shown = lines.filter((line) => line.group === group || line.group === 'mixed')
   const n = shown.reduce((most, line) => Math.max(most, line.last.length), 0)
   if (start == null || n === 0) return { t: [], lines: [] }
@@ -113,12 +118,14 @@ export interface Transfer {
   to: Flow
   from: Flow
   lost: number
+  /** its tracing is switched off: no figure of it is kept */
+  off: boolean
 }
 
 /** Of the traced processes among these, those that copied most first. */
 export function transfersOf(traced: readonly TracedProcess[], pids: ReadonlySet<number>): Transfer[] {
   return traced
     .filter((p) => pids.has(p.pid))
-    .map((p) => ({ pid: p.pid, program: p.program || '?', to: p.copies.to_device, from: p.copies.from_device, lost: lossOf(p) }))
+    .map((p) => ({ pid: p.pid, program: p.program || '?', to: p.copies.to_device, from: p.copies.from_device, lost: lossOf(p), off: p.off }))
     .sort((a, b) => b.to.bytes + b.from.bytes - a.to.bytes - a.from.bytes || a.pid - b.pid)
 }
