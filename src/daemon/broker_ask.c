@@ -18,11 +18,13 @@
 
 /* The child of one asking thread. Only that thread uses what is behind `thread`, so no lock is held during a question. */
 struct place {
-    bool taken;       /* under broker->lock, */
-    pthread_t thread; /* and so is this */
-    int socket;       /* of the child that is kept, or -1 */
-    uint32_t uid;     /* the user that it acts as, */
-    pid_t pid;        /* and the process that it was started for */
+    bool taken;         /* under broker->lock, */
+    pthread_t thread;   /* and so is this */
+    int socket;         /* of the child that is kept, or -1 */
+    uint32_t uid;       /* the user that it acts as, */
+    pid_t pid;          /* and the process that it was started for */
+    uint32_t payer;     /* the user that the last questions were about, */
+    uint64_t waited_ns; /* and how long these were waited for since broker_rest() */
 };
 
 struct broker {
@@ -228,8 +230,16 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
     struct place *place = place_of(broker, true);
     if (!place)
         return -EBUSY;
+    /* What is not charged may be the user's doing all the same: a low priority that it takes back before the answer. So one caller
+     * waits no longer than this for one user. */
+    if (place->payer == payer && place->waited_ns >= BROKER_TIME_MS * NS_PER_MS)
+        return -ETIMEDOUT;
     uint64_t begin_ns = clock_monotonic_ns();
     int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd);
+    uint64_t took_ns = clock_monotonic_ns() - begin_ns, cpu_ns = r == 0 ? ret_answer->cpu_ns : 0;
+    place->waited_ns =
+        (place->payer == payer ? place->waited_ns : 0) + (took_ns > cpu_ns ? took_ns - cpu_ns : 0);
+    place->payer = payer;
     account_charge(broker, payer, begin_ns, r == 0 ? work_of(ret_answer) : 0);
     return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
                                                                           : r;

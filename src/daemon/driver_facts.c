@@ -16,8 +16,6 @@
 #include "nvml/facts.h"
 #include "nvml/nvml.h"
 
-enum { THREAD_NICE = 5 };
-
 struct driver_facts {
     struct worker worker; /* whose lock is for what says so */
     struct daemon *daemon;
@@ -189,7 +187,7 @@ int driver_facts_new(struct daemon *daemon, struct driver_facts **ret_facts)
     if (r >= 0)
         r = loop_add_timer(daemon->loop, on_stale, f, &f->stale_timer);
     if (r >= 0)
-        r = worker_start(&f->worker, "nvml", THREAD_NICE, run, f);
+        r = worker_start(&f->worker, "nvml", 0, run, f);
     if (r < 0) {
         driver_facts_free(f);
         return r;

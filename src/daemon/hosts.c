@@ -17,7 +17,7 @@
 #include "ledger/host.h"
 #include "ledger/host_probe.h"
 
-enum { THREAD_NICE = 5, PROBES_MAX = 2000 /* in a second, whatever they take */ };
+enum { PROBES_MAX = 2000 /* in a second, whatever they take */ };
 
 struct hosts {
     struct worker worker;         /* whose lock is for what says so */
@@ -229,8 +229,8 @@ int hosts_new(bool always, unsigned share, struct hosts **ret_hosts)
     int r = host_new(&(struct host_options){.files_max = files_max()}, &h->host);
     if (r == 0)
         r = cgroup_table_new(NULL, &h->cgroups);
-    if (r == 0)
-        r = worker_start(&h->worker, "processes", THREAD_NICE, run, h);
+    if (r == 0) /* questions wait for it: on a busy machine it must not come later than they do */
+        r = worker_start(&h->worker, "processes", 0, run, h);
     if (r < 0) {
         cgroup_table_free(h->cgroups);
         host_free(h->host);

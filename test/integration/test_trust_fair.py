@@ -1,6 +1,7 @@
 """What a user does to the processes that act for it delays that user alone."""
 
 import os
+import pathlib
 import re
 import sys
 import unittest
@@ -106,6 +107,18 @@ class Fair(test_trust.TrustTest):
         # From now on nothing is tried for that user, and nobody waits.
         self.as_other(STRANGER, f"/processes/{theirs.pid}/explain", 504)
         self.as_other(NOBODY, f"/processes/{own.pid}/explain")
+
+    def test_what_questions_wait_for_has_the_priority_of_memoird(self):
+        """Else busy loops of any user would hold up the table of processes, and with it everybody's questions."""
+        daemon = self.api()
+        self.rows("/processes", limit=1)
+        found = {}
+        for thread in pathlib.Path(f"/proc/{daemon.pid}/task").iterdir():
+            name, _, rest = (thread / "stat").read_text(encoding="utf-8").partition("(")[2].rpartition(") ")
+            found[name] = int(rest.split()[16])
+        self.assertIn("processes", found)
+        later = {name for name, nice in found.items() if nice > os.getpriority(os.PRIO_PROCESS, daemon.pid)}
+        self.assertLessEqual(later, {"history"})  # nobody waits for what is written
 
     def test_a_busy_machine_is_not_the_fault_of_who_asks(self):
         """Nobody's child shares a processor with programs of another user, and waits for it most of the time."""

@@ -340,7 +340,11 @@ static int late_run(void)
         int fd = open_as(broker, STRANGER, "plain");
         uint64_t took_ns = clock_monotonic_ns() - asked_ns;
         late += fd >= 0 && took_ns > NS_PER_S;
-        closed = fd == -ETIMEDOUT && took_ns < NS_PER_S;
+        if (fd == -ETIMEDOUT && took_ns < NS_PER_S) { /* one caller has waited long enough, */
+            broker_rest(broker);                      /* but another one may still ask */
+            fd = open_as(broker, STRANGER, "plain");
+            closed = fd == -ETIMEDOUT;
+        }
         NEED(fd >= 0 || fd == -ETIMEDOUT);
         NEED(fd < 0 || (close(fd) == 0 && child_idle() == 0 && child_signal(SIGSTOP) == 0));
         NEED(clock_monotonic_ns() - begin_ns < 3 * BROKER_TIME_MS * NS_PER_MS);

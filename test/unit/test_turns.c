@@ -170,6 +170,22 @@ static void a_waiter_may_be_late_for_so_long(void **state)
     }
 }
 
+/* Others are looked at only where the next one did not come. */
+static void a_late_waiter_keeps_its_place_while_the_next_one_comes(void **state)
+{
+    struct turns *turns = turns_make();
+    struct turn next = {0}, late = {0};
+    uint64_t now = NS_PER_S;
+    turns_done(turns, NS_PER_S, now);
+    assert_true(turns_wait(turns, &next, ANN, now) > 0);
+    assert_true(turns_wait(turns, &late, ANN, now) > 0);
+    late.due_ns = now;
+    assert_true(turns_wait(turns, &next, ANN, now + TURNS_LATE_NS + 1) > 0);
+    assert_true(late.waiting);
+    assert_ptr_equal(turns->next, &next);
+    free(turns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +197,7 @@ int main(void)
         cmocka_unit_test(delays_are_those_of_the_place_in_the_queue),
         cmocka_unit_test(the_user_served_longest_ago_is_next),
         cmocka_unit_test(a_waiter_may_be_late_for_so_long),
+        cmocka_unit_test(a_late_waiter_keeps_its_place_while_the_next_one_comes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,13 +104,20 @@ test('why nothing is traced', () => {
 test('transfers of a device are those of its traced processes, most bytes first', () => {
   const flow = (n: number): { copies: number; bytes: number } => ({ copies: 1, bytes: n })
   const process = (pid: number, to: number): TracedProcess =>
-    ({ pid, program: `p${pid}`, copies: { to_device: flow(to), from_device: flow(0), unknown: flow(1) }, lost: { events: 2, blocks: 1 } }) as unknown as TracedProcess
+    ({ pid, program: `p${pid}`, off: false, copies: { to_device: flow(to), from_device: flow(0), unknown: flow(1) }, lost: { events: 2, blocks: 1 } }) as unknown as TracedProcess
   const all = transfersOf([process(1, 5), process(2, 9), process(3, 100)], new Set([1, 2]))
   assert.deepEqual(
     all.map((t) => [t.pid, t.to.bytes, t.lost]),
     [
       [2, 9, 3],
       [1, 5, 3],
+    ],
+  )
+  assert.deepEqual(
+    transfersOf([process(1, 5), { ...process(2, 0), off: true }], new Set([1, 2])).map((t) => [t.pid, t.off]),
+    [
+      [1, false],
+      [2, true],
     ],
   )
   assert.deepEqual(busOf(process(1, 5).copies), { copies: 3, bytes: 6 })

@@ -211,7 +211,13 @@ export function TransferBlock({
         {shown.map((t) => (
           <li key={t.pid}>
             <a href={link(`process/${t.pid}`, { tab: 'cuda' })}>{t.program}</a> <span class="faint">{t.pid}</span>{' '}
-            {bytes(t.to.bytes)} <span class="muted">to,</span> {bytes(t.from.bytes)} <span class="muted">from</span>
+            {t.off ? (
+              <span class="muted">tracing is switched off</span>
+            ) : (
+              <>
+                {bytes(t.to.bytes)} <span class="muted">to,</span> {bytes(t.from.bytes)} <span class="muted">from</span>
+              </>
+            )}
             {t.lost > 0 && <span class="muted"> {count(t.lost)} lost</span>}
           </li>
         ))}

@@ -118,12 +118,14 @@ export interface Transfer {
   to: Flow
   from: Flow
   lost: number
+  /** its tracing is switched off: no figure of it is kept */
+  off: boolean
 }
 
 /** Of the traced processes among these, those that copied most first. */
 export function transfersOf(traced: readonly TracedProcess[], pids: ReadonlySet<number>): Transfer[] {
   return traced
     .filter((p) => pids.has(p.pid))
-    .map((p) => ({ pid: p.pid, program: p.program || '?', to: p.copies.to_device, from: p.copies.from_device, lost: lossOf(p) }))
+    .map((p) => ({ pid: p.pid, program: p.program || '?', to: p.copies.to_device, from: p.copies.from_device, lost: lossOf(p), off: p.off }))
     .sort((a, b) => b.to.bytes + b.from.bytes - a.to.bytes - a.from.bytes || a.pid - b.pid)
 }
