@@ -15,6 +15,7 @@
 #include "daemon/broker.h"
 #include "daemon/broker_account.h"
 #include "daemon/broker_internal.h"
+#include "daemon/broker_ready.h"
 
 /* The child of one asking thread. Only that thread uses what is behind `thread`, so no lock is held during a question. */
 struct place {
@@ -23,6 +24,9 @@ struct place {
     int socket;         /* of the child that is kept, or -1 */
     uint32_t uid;       /* the user that it acts as, */
     pid_t pid;          /* and the process that it was started for */
+    pid_t child;        /* its own PID, or 0 before its first packet */
+    uint64_t asked_ns;  /* when its last question began, */
+    uint64_t ready_ns;  /* and broker_ready_ns() then */
     uint32_t payer;     /* the user that the last questions were about, */
     uint64_t waited_ns; /* and how long these were waited for since broker_rest() */
 };
@@ -100,6 +104,7 @@ static void place_close(struct place *place)
     if (place->socket >= 0)
         close(place->socket);
     place->socket = -1;
+    place->child = 0;
 }
 
 void broker_rest(struct broker *broker)
@@ -145,13 +150,10 @@ static int place_start(struct broker *broker, struct place *place, uint32_t uid,
 
 /* ---- questions ---- */
 
-/* One question to the child that is kept. -ECHILD: it is gone. */
-static int place_ask(const struct place *place, const struct broker_question *q, int fd,
-                     struct broker_answer *ret_answer, int *ret_fd)
+/* Wait for a packet of the child. */
+static int place_receive(const struct place *place, uint64_t due_ns, void *packet, size_t len,
+                         int *ret_fd)
 {
-    uint64_t due_ns = clock_monotonic_ns() + q->timeout_ms * NS_PER_MS;
-    if (broker_send(place->socket, q, sizeof(*q), fd) < 0)
-        return -ECHILD;
     for (;;) {
         uint64_t now_ns = clock_monotonic_ns();
         struct pollfd ready = {.fd = place->socket, .events = POLLIN};
@@ -160,22 +162,66 @@ static int place_ask(const struct place *place, const struct broker_question *q,
             continue;
         if (r <= 0)
             return r < 0 ? -errno : -ETIMEDOUT;
-        r = broker_receive(place->socket, ret_answer, sizeof(*ret_answer), ret_fd);
-        return r < 0 ? -ECHILD : 0;
+        return broker_receive(place->socket, packet, len, ret_fd) < 0 ? -ECHILD : 0;
     }
+}
+
+/* The first packet of a new child, with which the user's time begins. */
+static int place_greet(struct place *place, uint64_t due_ns)
+{
+    struct broker_hello hello;
+    int none = -1, r = place_receive(place, due_ns, &hello, sizeof(hello), &none);
+    if (none >= 0)
+        close(none);
+    if (r == 0) {
+        place->child = hello.pid;
+        place->asked_ns = clock_monotonic_ns();
+    }
+    return r;
+}
+
+/* One question to the child that is kept. -ECHILD: it is gone. */
+static int place_ask(struct broker *broker, struct place *place, const struct broker_question *q,
+                     int fd, struct broker_answer *ret_answer, int *ret_fd)
+{
+    place->asked_ns = clock_monotonic_ns();
+    place->ready_ns = place->child ? broker_ready_ns(place->child, broker->pid) : 0;
+    uint64_t due_ns = place->asked_ns + q->timeout_ms * NS_PER_MS;
+    if (broker_send(place->socket, q, sizeof(*q), fd) < 0)
+        return -ECHILD;
+    int r = place->child ? 0 : place_greet(place, due_ns);
+    if (r < 0)
+        return r;
+    return place_receive(place, due_ns, ret_answer, sizeof(*ret_answer), ret_fd);
+}
+
+/* What the user pays for the last question, whatever came of it: a child that is stopped, waits for a file or for memory, has a low
+ * priority or is killed late costs as much as one that never answers. The child's work, and what it waited for a processor on the
+ * same terms as the broker, are not the user's fault. */
+static uint64_t place_charge_ns(const struct broker *broker, const struct place *place)
+{
+    if (!place->child)
+        return 0;
+    uint64_t took_ns = clock_monotonic_ns() - place->asked_ns;
+    uint64_t ready_ns = broker_ready_ns(place->child, broker->pid);
+    uint64_t work_ns = ready_ns > place->ready_ns ? ready_ns - place->ready_ns : 0;
+    return took_ns > work_ns ? took_ns - work_ns : 0;
 }
 
 /* A child that was kept may have ended since: one more try. */
 static int question_try(struct broker *broker, struct place *place, uint32_t uid, pid_t pid,
                         const struct broker_question *q, int fd, struct broker_answer *ret_answer,
-                        int *ret_fd)
+                        int *ret_fd, uint64_t *ret_charge_ns)
 {
     int r = -ECHILD;
+    *ret_charge_ns = 0;
     for (int tries = 0; tries < 2 && r == -ECHILD; tries++) {
         bool fresh = place->socket < 0;
         r = place_start(broker, place, uid, pid);
-        if (r == 0)
-            r = place_ask(place, q, fd, ret_answer, ret_fd);
+        if (r == 0) {
+            r = place_ask(broker, place, q, fd, ret_answer, ret_fd);
+            *ret_charge_ns += place_charge_ns(broker, place);
+        }
         if (r < 0)
             place_close(place);
         if (fresh)
@@ -192,16 +238,12 @@ static bool account_is_open(struct broker *broker, uint32_t payer)
     return open;
 }
 
-/* Whatever came of the question, the user pays for the time that it took beyond the work of the child: a child that is stopped,
- * waits for a file or for memory, has a low priority or is killed late costs as much as one that never answers. What it waited for a
- * processor on the same terms as memoird is not the user's fault. */
-static void account_charge(struct broker *broker, uint32_t payer, uint64_t begin_ns,
-                           uint64_t work_ns)
+static void account_charge(struct broker *broker, uint32_t payer, uint64_t took_ns,
+                           uint64_t charged_ns)
 {
-    uint64_t now_ns = clock_monotonic_ns(), took_ns = now_ns - begin_ns;
-    uint64_t charged_ns = took_ns > work_ns ? took_ns - work_ns : 0;
     pthread_mutex_lock(&broker->lock);
-    bool used_up = broker_account_charge(&broker->accounts, payer, charged_ns, now_ns);
+    bool used_up =
+        broker_account_charge(&broker->accounts, payer, charged_ns, clock_monotonic_ns());
     pthread_mutex_unlock(&broker->lock);
     log_debug("broker: a question took %llu ms, of which uid %u is charged %llu",
               (unsigned long long)(took_ns / NS_PER_MS), payer,
@@ -210,11 +252,6 @@ static void account_charge(struct broker *broker, uint32_t payer, uint64_t begin
         log_warn("files or memory of uid %u took %d s to answer: nothing is read for this user for "
                  "%d s",
                  payer, BROKER_TIME_MS / 1000, BROKER_REST_S);
-}
-
-static uint64_t work_of(const struct broker_answer *answer)
-{
-    return answer->ready_ns > answer->cpu_ns ? answer->ready_ns : answer->cpu_ns;
 }
 
 /* 0 and the answer, whose descriptor (or -1) is the caller's. */
@@ -234,13 +271,13 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
      * waits no longer than this for one user. */
     if (place->payer == payer && place->waited_ns >= BROKER_TIME_MS * NS_PER_MS)
         return -ETIMEDOUT;
-    uint64_t begin_ns = clock_monotonic_ns();
-    int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd);
+    uint64_t begin_ns = clock_monotonic_ns(), charge_ns;
+    int r = question_try(broker, place, uid, pid, q, fd, ret_answer, ret_fd, &charge_ns);
     uint64_t took_ns = clock_monotonic_ns() - begin_ns, cpu_ns = r == 0 ? ret_answer->cpu_ns : 0;
     place->waited_ns =
         (place->payer == payer ? place->waited_ns : 0) + (took_ns > cpu_ns ? took_ns - cpu_ns : 0);
     place->payer = payer;
-    account_charge(broker, payer, begin_ns, r == 0 ? work_of(ret_answer) : 0);
+    account_charge(broker, payer, took_ns, charge_ns);
     return r == 0 && ret_answer->result < 0 && ret_answer->result > -4096 ? (int)ret_answer->result
                                                                           : r;
 }

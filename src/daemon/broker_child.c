@@ -20,7 +20,6 @@
 #include "base/deadline.h"
 #include "daemon/broker.h"
 #include "daemon/broker_internal.h"
-#include "daemon/broker_ready.h"
 #include "daemon/steady_file.h"
 #include "ledger/proc.h"
 
@@ -137,7 +136,6 @@ static uint64_t cpu_ns(void)
 static void serve(int socket)
 {
     static struct broker_question q;
-    uint64_t ready_ns = 0; /* as of the last answer; becoming the user is part of the first */
     int mapped = -1;
     /* A time limit always runs: no other process may be allowed to end this one. */
     while (deadline_set(BROKER_IDLE_MS), broker_receive(socket, &q, sizeof(q), &mapped) == 0) {
@@ -159,9 +157,6 @@ static void serve(int socket)
             answer.result = -EINVAL;
         }
         answer.cpu_ns = cpu_ns() - begin_ns;
-        uint64_t now_ns = broker_ready_ns();
-        answer.ready_ns = now_ns > ready_ns ? now_ns - ready_ns : 0;
-        ready_ns = now_ns;
         int r = broker_send(socket, &answer, sizeof(answer), fd);
         if (fd >= 0)
             close(fd);
@@ -178,8 +173,8 @@ _Noreturn void broker_child_run(int socket, uint32_t uid, pid_t pid)
     if (deadline_make() < 0)
         _exit(1);
     deadline_set(BROKER_OPEN_MS + GRACE_MS); /* the databases may hang, too */
-    broker_ready_begin();
-    if (broker_become(uid, pid) < 0)
+    struct broker_hello hello = {.pid = getpid()};
+    if (broker_send(socket, &hello, sizeof(hello), -1) < 0 || broker_become(uid, pid) < 0)
         _exit(1);
     serve(socket);
     _exit(0);

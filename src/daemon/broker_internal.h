@@ -37,12 +37,15 @@ struct broker_question {
     char in_root[BROKER_PATH_MAX], path[BROKER_PATH_MAX];
 };
 
+/* A child's first packet, before it becomes the user's: until then the user cannot delay it. */
+struct broker_hello {
+    int32_t pid;
+};
+
 /* And its answer, with a descriptor where a file was opened. */
 struct broker_answer {
     int64_t result;  /* 0 or -errno */
     uint64_t cpu_ns; /* that it took the child, as the child says */
-    uint64_t
-        ready_ns; /* since its last answer it ran, or waited for a processor (broker_ready.h) */
     struct heap_ages_found found;
     struct heap_scan_found scanned;
     struct explain explain;

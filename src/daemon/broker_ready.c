@@ -8,43 +8,29 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-struct terms {
-    int nice, policy;
-    cpu_set_t processors;
-};
+#include "base/cleanup.h"
 
-static struct terms at_first;
-static int schedstat = -1;
-
-static void terms_get(struct terms *terms)
+static bool has_terms_of(pid_t child, pid_t broker)
 {
-    *terms = (struct terms){.nice = getpriority(PRIO_PROCESS, 0), .policy = sched_getscheduler(0)};
-    (void)sched_getaffinity(0, sizeof(terms->processors), &terms->processors);
+    cpu_set_t own, given;
+    return sched_getaffinity(child, sizeof(own), &own) == 0 &&
+           sched_getaffinity(broker, sizeof(given), &given) == 0 && CPU_EQUAL(&own, &given) &&
+           getpriority(PRIO_PROCESS, (id_t)child) == getpriority(PRIO_PROCESS, (id_t)broker) &&
+           sched_getscheduler(child) == sched_getscheduler(broker);
 }
 
-static bool terms_are_kept(void)
-{
-    struct terms now;
-    terms_get(&now);
-    return now.nice == at_first.nice && now.policy == at_first.policy &&
-           CPU_EQUAL(&now.processors, &at_first.processors);
-}
-
-void broker_ready_begin(void)
-{
-    terms_get(&at_first);
-    schedstat = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
-}
-
-uint64_t broker_ready_ns(void)
+uint64_t broker_ready_ns(pid_t child, pid_t broker)
 {
     char text[96];
     unsigned long long ran_ns, waited_ns;
-    ssize_t n = schedstat < 0 ? -1 : pread(schedstat, text, sizeof(text) - 1, 0);
+    snprintf(text, sizeof(text), "/proc/%d/schedstat", (int)child);
+    MEMOIR_CLEANUP(closep)
+    int fd = open(text, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (n <= 0)
         return 0;
     text[n] = '\0';
     if (sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2)
         return 0;
-    return ran_ns + (terms_are_kept() ? waited_ns : 0);
+    return ran_ns + (has_terms_of(child, broker) ? waited_ns : 0);
 }
