@@ -155,7 +155,7 @@ class Flame(SitesTest):
         self.assertRegex(self.flame(self.pid, "--blocks", "-i").stdout, r"(?m)^ +2 blocks +40\.0 %    ask$")
         self.assertRegex(self.flame(self.pid, "--space", "dram").stdout, r"^ +4\.1 kB  100\.0 %  all\n")
         self.assertIn("no stack", self.flame(self.pid, "--function", "nowhere", check=3).stderr)
-        self.assertIn("no regular expression", self.flame(self.pid, "--function", "(", check=2).stderr)
+        self.assertIn("invalid regular expression", self.flame(self.pid, "--function", "(", check=2).stderr)
 
     def test_bad_command_lines(self):
         for arguments in ([], [self.pid, "x"], ["--width", "3", self.pid], ["--export", "svg", self.pid], ["--live", "--blocks", self.pid]):

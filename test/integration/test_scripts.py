@@ -337,7 +337,7 @@ class TestScript(Folder):
         result, runs = self.run_lane("", ninja=1)
         self.assertEqual((result.returncode, runs), (1, []), result.stdout)
         end = result.stdout[result.stdout.index("==> finished"):]
-        self.assertIn("FAILED test: compile\n    no cigar\n", end)
+        self.assertIn("FAILED release: compile\n    no cigar\n", end)
         self.assertTrue(end.endswith("\n0 passed, 1 failed\n"), end)
 
 

@@ -100,7 +100,7 @@ class Growing(test_leaks_daemon.UntrackedTest):
         pids = {self.start("malloc"), self.start("malloc", prefix=as_user(NOBODY))}
         line = self.connect()
         self.wait_until(lambda: pids <= set(self.rows(line)), "both grow")
-        self.assertEqual({row["site"] for pid, row in self.rows(line).items() if pid in pids}, {"heap of malloc"})
+        self.assertEqual({row["site"] for pid, row in self.rows(line).items() if pid in pids}, {"malloc heap"})
 
 
 @unittest.skipIf(REASON, REASON)

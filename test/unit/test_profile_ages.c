@@ -50,7 +50,7 @@ static void as_json_rows_are_ages(void **unused)
     assert_non_null(strstr(buffer_string(&out), "\"ages\":[0,1,5,"));
     assert_non_null(
         strstr(buffer_string(&out), "\"blocks\":[[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0],[0,1,0,0,"));
-    assert_non_null(strstr(buffer_string(&out), "\"live_blocks\":1,\"live_bytes\":40}"));
+    assert_non_null(strstr(buffer_string(&out), "\"live_blocks\":1,\"live\":40}"));
     buffer_release(&out);
 }
 
