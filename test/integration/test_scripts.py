@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import stage
@@ -151,11 +152,13 @@ class Up(Folder):
 
     def test_takes_another_port_and_says_so_where_7070_is_in_use(self):
         with socket.socket() as taken:
-            try:
-                taken.bind(("127.0.0.1", 7070))
-                taken.listen()
-            except OSError:
-                pass  # somebody else has it: just as well
+            for _ in range(30):
+                try:
+                    taken.bind(("127.0.0.1", 7070))
+                    taken.listen()
+                    break
+                except OSError:
+                    time.sleep(0.1)  # somebody else has it: just as well if that one stays
             done = self.up("--no-demo", "--dir", self.books)
             self.addCleanup(self.up, "--stop")
         self.assertEqual(done.returncode, 0, done.stderr)
