@@ -691,6 +691,17 @@ static void rows_are_named_one_by_one_where_a_table_wants_it(void **state)
     }
 }
 
+/* A value that comes from a user stays one value, whatever it contains. */
+static void texts_in_expressions_are_quoted(void **state)
+{
+    struct buffer where = BUFFER_INIT(1000);
+    query_where_text(&where, "kind", "=", "cat");
+    query_where_text(&where, "name", "=", "a\" or name=\"\\");
+    assert_string_equal(buffer_string(&where), "kind=\"cat\" and name=\"a\\\" or name=\\\"\\\\\"");
+    check_where(buffer_string(&where), "");
+    buffer_release(&where);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -722,6 +733,7 @@ int main(void)
         cmocka_unit_test(arrays_have_the_same_values_and_tell_which_cells_are_marked),
         cmocka_unit_test(a_row_of_long_texts_has_room_in_any_buffer),
         cmocka_unit_test(an_answer_may_be_as_long_as_the_limit),
+        cmocka_unit_test(texts_in_expressions_are_quoted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
