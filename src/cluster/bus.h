@@ -21,6 +21,7 @@ enum {
     BUS_RETRY_JITTER_MS = 250, /* and as much more by chance */
     BUS_REOPEN_MIN_MS = 1000,  /* after libnats gave up; doubles */
     BUS_REOPEN_MAX_MS = 30000,
+    BUS_SILENCE_MS = 5000, /* after which it is told that no server has answered yet */
     BUS_FLAPS_MAX =
         6, /* connections that were lost within BUS_FLAP_MS: libnats connects again at once, */
     BUS_FLAP_MS = 10000, /* as often as a server breaks them, so the bus is closed for a while */

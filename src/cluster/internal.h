@@ -111,6 +111,7 @@ struct cluster {
     uint64_t dropped_ns; /* when to ask libnats next how many messages it dropped */
     uint64_t reopen_ns;  /* when to try again to open the bus */
     uint64_t reopen_wait_ns;
+    uint64_t silence_ns; /* when to tell that no server answers; UINT64_MAX: that was told */
     uint64_t came_up_ns, flap_ns; /* the last time; when counting began */
     unsigned flap_generation;     /* then */
     unsigned generation;          /* of the connection that we said hello on */

@@ -467,6 +467,7 @@ static void bus_try(struct cluster *c)
         return;
     }
     c->generation = 0;
+    c->silence_ns = clock_monotonic_ns() + BUS_SILENCE_MS * NS_PER_MS;
     worker_lock(&c->worker);
     c->bus = bus;
     c->why[0] = '\0';
@@ -497,6 +498,20 @@ static bool is_flapping(struct cluster *c, unsigned generation, uint64_t now)
     return generation - c->flap_generation >= BUS_FLAPS_MAX;
 }
 
+/* libnats tries on by itself, and tells when it is connected. But a first connection that does not come should not be a secret. */
+static uint64_t bus_wait(struct cluster *c, uint64_t now)
+{
+    char why[BUS_WHY_MAX];
+    if (c->generation)
+        return UINT64_MAX;
+    if (now < c->silence_ns)
+        return c->silence_ns;
+    bus_why(c->bus, why);
+    log_warn("cannot join the cluster: %s; trying again until it works", why);
+    c->silence_ns = UINT64_MAX;
+    return UINT64_MAX;
+}
+
 static uint64_t bus_tick(struct cluster *c, uint64_t now)
 {
     char why[BUS_WHY_MAX];
@@ -516,7 +531,7 @@ static uint64_t bus_tick(struct cluster *c, uint64_t now)
         return c->reopen_ns;
     }
     if (state != BUS_UP)
-        return UINT64_MAX; /* libnats tells when that changes */
+        return bus_wait(c, now);
     if (generation != c->generation)
         bus_came_up(c, generation, now);
     else if (now - c->came_up_ns > BUS_FLAP_MS * NS_PER_MS)

@@ -141,6 +141,7 @@ class Membership(ClusterTest):
         self.assertTrue(rows(node.query(table="system", show="total")))
         answer = node.query(table="system", by="node", show="total", scope="cluster")
         self.assertEqual(answer["cluster"]["answered"], 1)
+        node.process.err.wait("cannot join the cluster: no server answers")
         nats.start()
         node.process.err.wait("connected to the cluster")
 
