@@ -120,8 +120,7 @@ static bool has_book(const struct ledger *ledger, uint64_t exec_id)
     return false;
 }
 
-/* When its last book was made. */
-static uint64_t created_ns(const struct ledger_process *process)
+uint64_t run_image_created_ns(const struct ledger_process *process)
 {
     uint64_t latest = 0;
     for (size_t i = 0; i < process->n_books; i++)
@@ -136,7 +135,7 @@ enum run_image_verdict run_image_judge(const struct run_image *image, const stru
     if (ended_in_order(process))
         return RUN_IMAGE_SAME;
     bool same = image->exec_id && image->exec_id == process->exec_id;
-    if (!same && image->seen_ns > created_ns(process) &&
+    if (!same && image->seen_ns > run_image_created_ns(process) &&
         (image->exec_id ? !has_book(ledger, image->exec_id) : image->closed))
         return RUN_IMAGE_REPLACED;
     const char *name = same ? image->name : process->comm;

@@ -40,6 +40,9 @@ enum run_image_verdict {
     RUN_IMAGE_PERHAPS, /* it ended under another name, and not in order: exec, or only a new name */
 };
 
+/* When the last book of an image was made. */
+uint64_t run_image_created_ns(const struct ledger_process *process);
+
 /* Is `process` known to be the image that ended: did it say that it exits, or (`image` may be NULL) was it seen last? 0 where that is
  * not known; a proof counts for more than a look. */
 unsigned run_image_proof(const struct run_image *image, const struct ledger_process *process);

@@ -82,21 +82,12 @@ static uint32_t exec_count(const struct ledger_process *p)
     return most;
 }
 
-static uint64_t created_ns(const struct ledger_process *p)
-{
-    uint64_t latest = 0;
-    for (size_t i = 0; i < p->n_books; i++)
-        if (p->books[i]->identity->created_monotonic_ns > latest)
-            latest = p->books[i]->identity->created_monotonic_ns;
-    return latest;
-}
-
 /* Images may follow each other within one tick of the clock. They count those before them, but begin again at 0 where a daemon has
  * removed the book of the one before: so what is known of the last image counts first. */
 static bool is_later(const struct ledger_process *p, const struct ledger_process *other,
                      const struct run_image *image)
 {
-    uint64_t created = created_ns(p), other_created = created_ns(other);
+    uint64_t created = run_image_created_ns(p), other_created = run_image_created_ns(other);
     unsigned proof = run_image_proof(image, p), other_proof = run_image_proof(image, other);
     if (created != other_created)
         return created > other_created;

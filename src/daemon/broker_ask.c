@@ -282,6 +282,32 @@ static int question_ask(struct broker *broker, uint32_t uid, pid_t pid,
                                                                           : r;
 }
 
+static struct broker_question *question_new(enum broker_task task, uint32_t timeout_ms)
+{
+    struct broker_question *q = calloc(1, sizeof(*q));
+    if (q) {
+        q->task = task;
+        q->timeout_ms = timeout_ms;
+    }
+    return q;
+}
+
+/* A question about a process, whose answer has no descriptor. */
+static int process_ask(struct broker *broker, uint32_t uid, pid_t pid,
+                       const struct broker_question *q, struct broker_answer *ret_answer)
+{
+    MEMOIR_CLEANUP(closep)
+    int fd = -1;
+    return question_ask(broker, uid, pid, q, -1, ret_answer, &fd);
+}
+
+static int process_told(const char *what, pid_t pid, uint32_t uid, int r)
+{
+    log_debug("broker: %s of PID %d for uid %u: %s", what, (int)pid, uid,
+              r < 0 ? strerror(-r) : "done");
+    return r;
+}
+
 static bool path_copy(char to[static BROKER_PATH_MAX], const char *from)
 {
     size_t len = from ? strlen(from) : BROKER_PATH_MAX;
@@ -294,13 +320,11 @@ static bool path_copy(char to[static BROKER_PATH_MAX], const char *from)
 int broker_open(struct broker *broker, uint32_t uid, const struct symbol_wanted *wanted)
 {
     MEMOIR_CLEANUP(freep)
-    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_question *q = question_new(BROKER_TASK_OPEN, BROKER_OPEN_MS);
     struct broker_answer answer;
     int fd = -1;
     if (!q)
         return -ENOMEM;
-    q->task = BROKER_TASK_OPEN;
-    q->timeout_ms = BROKER_OPEN_MS;
     q->pid = wanted->pid;
     q->has_mapped = wanted->mapped >= 0;
     q->has_root = path_copy(q->in_root, wanted->in_root);
@@ -323,37 +347,27 @@ int broker_ages(struct broker *broker, uint32_t uid, const struct heap_ages_wish
                 uint32_t timeout_ms, struct heap_ages_found *ret_found)
 {
     MEMOIR_CLEANUP(freep)
-    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_question *q = question_new(BROKER_TASK_AGES, timeout_ms);
     struct broker_answer answer;
-    MEMOIR_CLEANUP(closep)
-    int fd = -1;
     if (!q)
         return -ENOMEM;
-    q->task = BROKER_TASK_AGES;
-    q->timeout_ms = timeout_ms;
     q->ages = *wish;
-    int r = question_ask(broker, uid, wish->pid, q, -1, &answer, &fd);
+    int r = process_ask(broker, uid, wish->pid, q, &answer);
     if (r == 0)
         *ret_found = answer.found;
-    log_debug("broker: memory of PID %d for uid %u: %s", (int)wish->pid, uid,
-              r < 0 ? strerror(-r) : "done");
-    return r;
+    return process_told("memory", wish->pid, uid, r);
 }
 
 int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish *wish,
                 uint32_t timeout_ms, struct heap_scan_found *ret_found)
 {
     MEMOIR_CLEANUP(freep)
-    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_question *q = question_new(BROKER_TASK_SCAN, timeout_ms);
     struct broker_answer answer;
-    MEMOIR_CLEANUP(closep)
-    int fd = -1;
     if (!q)
         return -ENOMEM;
-    q->task = BROKER_TASK_SCAN;
-    q->timeout_ms = timeout_ms;
     q->scan = *wish;
-    int r = question_ask(broker, uid, wish->heap.pid, q, -1, &answer, &fd);
+    int r = process_ask(broker, uid, wish->heap.pid, q, &answer);
     if (r == 0 && answer.scanned.n_sites > HEAP_SCAN_SITES)
         r = -EBADMSG;
     for (size_t i = 0; r == 0 && i < answer.scanned.n_sites; i++)
@@ -361,34 +375,26 @@ int broker_scan(struct broker *broker, uint32_t uid, const struct heap_scan_wish
             r = -EBADMSG;
     if (r == 0)
         *ret_found = answer.scanned;
-    log_debug("broker: scan of PID %d for uid %u: %s", (int)wish->heap.pid, uid,
-              r < 0 ? strerror(-r) : "done");
-    return r;
+    return process_told("scan", wish->heap.pid, uid, r);
 }
 
 int broker_explain(struct broker *broker, uint32_t uid, int32_t pid, uint32_t timeout_ms,
                    struct explain *ret_explain, uint64_t *ret_cpu_ns)
 {
     MEMOIR_CLEANUP(freep)
-    struct broker_question *q = calloc(1, sizeof(*q));
+    struct broker_question *q = question_new(BROKER_TASK_EXPLAIN, timeout_ms);
     struct broker_answer answer;
-    MEMOIR_CLEANUP(closep)
-    int fd = -1;
     if (!q)
         return -ENOMEM;
-    q->task = BROKER_TASK_EXPLAIN;
-    q->timeout_ms = timeout_ms;
     q->pid = pid;
-    int r = question_ask(broker, uid, pid, q, -1, &answer, &fd);
+    int r = process_ask(broker, uid, pid, q, &answer);
     if (r == 0 && !explain_valid(&answer.explain))
         r = -EBADMSG;
     if (r == 0)
         *ret_explain = answer.explain;
     if (r == 0 && ret_cpu_ns)
         *ret_cpu_ns = answer.cpu_ns;
-    log_debug("broker: mappings of PID %d for uid %u: %s", (int)pid, uid,
-              r < 0 ? strerror(-r) : "done");
-    return r;
+    return process_told("mappings", pid, uid, r);
 }
 
 int broker_worker(struct broker *broker, int fd, const struct symbol_worker_setup *setup)
