@@ -29,7 +29,7 @@ struct elsewhere_values {
 struct elsewhere {
     const char *table, *show, *sort;
     const char *operand; /* the column that the operand is a value of, or NULL */
-    bool names;          /* what is no number is the name of a program */
+    bool names;          /* a word that is not a number is the name of a program */
     bool own_past;       /* the command itself answers --at and --since about this machine */
 };
 

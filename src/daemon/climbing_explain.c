@@ -23,8 +23,8 @@ static uint64_t children_ns(void)
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
 }
 
-/* With the rights of the user who is shown what was found: of a set-uid program he started, or of one that took the PID, he may see no
- * mappings. And what a user wrote is not interpreted as root. */
+/* With the rights of the user to whom the result is shown. That user may not see the mappings of a set-uid program that it started, nor of
+ * a process that took the PID. And memory that a user wrote is not interpreted as root. */
 static void errand_run(void *context)
 {
     struct errand *e = context;

@@ -212,7 +212,7 @@ static int child_start(struct tracing *t)
     return r;
 }
 
-/* What an observer that was killed left in the kernel would go on counting, in every CUDA program, for nobody. */
+/* Probes that a killed observer left in the kernel would go on counting in every CUDA program, and no reader would use the figures. */
 static void orphan_remove(const struct tracing *t)
 {
     char name[NAME_MAX_BYTES];
